@@ -8,6 +8,7 @@ checkpoints. The release keeps the kernel of a head's last layer transposed, as
 import keras
 import tensorflow as tf
 
+import kernels
 from modeling import (
     MASKED_SCORE,
     BertConfig,
@@ -17,7 +18,6 @@ from modeling import (
     Dense,
     LayerNorm,
     create_initializer,
-    dropout,
     fold_in,
 )
 
@@ -186,7 +186,7 @@ class BertClassifier(_BertTask):
     def call(self, batch, seed=None) -> dict[str, tf.Tensor]:
         """Returns `logits` [B, num_labels]."""
         outputs = self.encode(batch, seed, first_token_only=True)
-        pooled_output = dropout(
+        pooled_output = kernels.dropout(
             outputs.pooled_output,
             self.dropout_prob,
             fold_in(seed, "pooled_output"),

@@ -9,6 +9,7 @@ variable without its first component is its name on disk.
 """
 
 import copy
+import dataclasses
 import json
 import math
 import zlib
@@ -20,6 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 import file_io
+import kernels
 
 # What is subtracted from the score of a masked position (quirk of the release:
 # a number, not infinity, so a row without any real token still attends).
@@ -137,7 +139,7 @@ class BertConfig:
 
     @property
     def layer_norm_epsilon(self) -> float:
-        """Added to the variance: the release's 1e-12 unless a file says else."""
+        """Added to the variance: 1e-12 as released unless a file says else."""
         return float(getattr(self, "layer_norm_eps", 1e-12))
 
     def _validate(self) -> None:
@@ -153,7 +155,8 @@ class BertConfig:
             value = getattr(self, key)
             if type(value) is not int or value < 1:
                 raise ValueError(
-                    f"{key} must be a whole number of at least 1, got {value!r}."
+                    f"{key} must be a whole number of at least 1, got "
+                    f"{value!r}."
                 )
         for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, key)
@@ -237,20 +240,24 @@ def _is_number(value: Any, low: float, high: float) -> bool:
 # Tokens: which positions of a batch the encoder computes on.
 
 
-class TokenLayout(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenLayout:
     """Where the rows the encoder computes on stand in the batch.
 
-    With `remove_padding` those are the real tokens only; without, all B * S
-    positions and `token_index` is None. Either way the dense layers see a
-    matrix [T, H]: TensorFlow fuses bias and activation into a rank-2 MatMul.
+    With `remove_padding` those are the real tokens, plus as much padding as
+    makes their number one of a few dozen: XLA and oneDNN prepare code for every
+    new shape. Without it they are all B * S positions and `token_index` is
+    None. Either way the dense layers see a matrix [T, H], for which TensorFlow
+    merges bias and activation into the product.
 
     Attributes:
       token_index: int32 [T], position of each row in the flattened [B, S].
       first_token: int32 [B], the row that holds position 0 of each sequence.
-      batch_shape: int32 [2], B and S. Here S ends with the last real token.
+      batch_shape: int32 [2], B and S. Here S may end after the last real token.
       full_length: int32 [], S of the batch as it was given.
       scores_adder: float32 [B, 1, 1, S], 0 at real and -10000 at masked
         positions.
+      fuse: whether the layers use fused kernels.
     """
 
     token_index: tf.Tensor | None
@@ -258,10 +265,16 @@ class TokenLayout(NamedTuple):
     batch_shape: tf.Tensor
     full_length: tf.Tensor
     scores_adder: tf.Tensor
+    fuse: bool
+
+
+# How many numbers of rows, and of positions, a batch of one shape can have.
+_NUM_ROW_SHAPES = 32
+_NUM_LENGTHS = 16
 
 
 def make_token_layout(
-    input_mask: tf.Tensor, remove_padding: bool
+    input_mask: tf.Tensor, remove_padding: bool, fuse: bool = False
 ) -> TokenLayout:
     """Finds the rows to compute on.
 
@@ -269,6 +282,7 @@ def make_token_layout(
       input_mask: int32 [B, S], nonzero at real positions. A row of zeros counts
         as real everywhere, and so does position 0, which the pooler reads.
       remove_padding: leave the other positions out.
+      fuse: kept for the layers.
     """
     shape = tf.shape(input_mask)
     batch_size, full_length = shape[0], shape[1]
@@ -279,12 +293,18 @@ def make_token_layout(
         is_real |= ~tf.reduce_any(is_real, axis=1, keepdims=True)
         is_real |= tf.equal(tf.range(full_length), 0)
         last_real = tf.reduce_max(tf.where(is_real)[:, 1])
-        length = tf.cast(last_real, tf.int32) + 1
+        length = kernels.round_up(
+            tf.cast(last_real, tf.int32) + 1, full_length, _NUM_LENGTHS
+        )
         is_real, input_mask = is_real[:, :length], input_mask[:, :length]
-        token_index = tf.where(tf.reshape(is_real, [-1]))[:, 0]
-        token_index = tf.cast(token_index, tf.int32)
         num_tokens = tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1)
         first_token = tf.cumsum(num_tokens, exclusive=True)
+        num_rows = kernels.round_up(
+            tf.reduce_sum(num_tokens), batch_size * length, _NUM_ROW_SHAPES
+        )
+        is_real = tf.reshape(is_real, [-1])
+        order = tf.concat([tf.where(is_real), tf.where(~is_real)], axis=0)
+        token_index = tf.cast(order[:num_rows, 0], tf.int32)
         shape = tf.stack([batch_size, length])
     adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE
     return TokenLayout(
@@ -293,6 +313,7 @@ def make_token_layout(
         shape,
         full_length,
         adder[:, tf.newaxis, tf.newaxis, :],
+        fuse,
     )
 
 
@@ -333,29 +354,11 @@ def _unpack_sequence(rows: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     return tf.pad(sequence, [[0, 0], [0, layout.full_length - length], [0, 0]])
 
 
-def dropout(x: tf.Tensor, rate: float | None, seed: tf.Tensor | None):
-    """Sets each element to 0 with probability `rate` and scales up the others.
-
-    Args:
-      x: float tensor of any shape.
-      rate: probability in [0, 1); None is 0.
-      seed: int32 [2]; the same seed and shape give the same zeros. None means
-        inference: `x` is returned.
-
-    Returns:
-      A tensor of the shape and dtype of `x`.
-    """
-    if seed is None or not rate:
-        return x
-    uniform = tf.random.stateless_uniform(tf.shape(x), seed, alg="philox")
-    return tf.where(uniform >= rate, x * (1.0 / (1.0 - rate)), 0.0)
-
-
 def fold_in(seed: tf.Tensor | None, scope: str) -> tf.Tensor | None:
     """Derives the seed of the layer called `scope`."""
     if seed is None:
         return None
-    return tf.random.experimental.statelessfold_in(
+    return tf.random.experimental.stateless_fold_in(
         seed, zlib.crc32(scope.encode()) & 0x7FFFFFFF, alg="philox"
     )
 
@@ -397,13 +400,17 @@ class BertLayer(keras.layers.Layer):
             ),
         )
 
+    def fold_in(self, seed):
+        """Derives this layer's seed from the step's; None stays None."""
+        return fold_in(seed, self.scope)
+
     def dropout(self, x, rate, seed):
         """Drops with a mask of this layer's own."""
-        return dropout(x, rate, fold_in(seed, self.scope))
+        return kernels.dropout(x, rate, self.fold_in(seed))
 
 
 class Dense(BertLayer):
-    """`activation(x @ kernel + bias)` over the last axis of a matrix."""
+    """`activation(x @ kernel + bias)` of a matrix."""
 
     def __init__(self, config, random_seed, name, units, activation=None):
         super().__init__(config, random_seed, name)
@@ -417,14 +424,18 @@ class Dense(BertLayer):
             name="bias", shape=(self.units,), initializer="zeros"
         )
 
-    def call(self, x):
+    def call(self, x, fuse=False):
         """float [T, input size] to [T, units]."""
-        x = tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
-        return self.activation(x) if self.activation else x
+        x = tf.matmul(x, self.kernel)
+        if self.activation is None:
+            return tf.nn.bias_add(x, self.bias)
+        return kernels.bias_activation(
+            x, self.bias, activation=self.activation, fuse=fuse
+        )
 
 
 class LayerNorm(BertLayer):
-    """Layer normalisation over the last axis (Ba et al. 2016, section 3)."""
+    """Layer normalisation over the last axis."""
 
     def build(self, input_shape):
         """Creates `beta` and `gamma` [size of the last axis]."""
@@ -437,14 +448,10 @@ class LayerNorm(BertLayer):
         )
 
     def call(self, x):
-        """float [..., H] to the same shape; computed in float32."""
-        x32 = tf.cast(x, tf.float32)
-        mean = tf.reduce_mean(x32, axis=-1, keepdims=True)
-        centred = x32 - mean
-        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        scale = tf.math.rsqrt(variance + self.config.layer_norm_epsilon)
-        normalised = centred * scale * self.gamma + self.beta
-        return tf.cast(normalised, x.dtype)
+        """float [..., H] to the same shape."""
+        return kernels.layer_norm(
+            x, self.gamma, self.beta, self.config.layer_norm_epsilon
+        )
 
 
 class Embeddings(BertLayer):
@@ -512,15 +519,15 @@ class SelfAttention(BertLayer):
           float [T, H], or [B, H] with `first_only`.
         """
         query, key, value = self._project(x, layout, first_only)
-        size = query.shape[-1]
-        scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, S]
-        # float32 under mixed precision: -10000 + 3.7 is -10000 in float16.
-        scores = tf.cast(scores, tf.float32) * (1.0 / math.sqrt(size))
-        probs = tf.nn.softmax(scores + layout.scores_adder)
-        probs = self.dropout(
-            probs, self.config.attention_probs_dropout_prob, seed
+        probs = kernels.attention_probs(
+            tf.matmul(query, key, transpose_b=True),  # [B, N, F, S]
+            layout.scores_adder,
+            self.fold_in(seed),
+            head_size=query.shape[-1],
+            rate=self.config.attention_probs_dropout_prob,
+            fuse=layout.fuse,
         )
-        context = tf.matmul(tf.cast(probs, value.dtype), value)  # [B, N, F, D]
+        context = tf.matmul(probs, value)  # [B, N, F, D]
         context = tf.transpose(context, [0, 2, 1, 3])
         context = tf.reshape(context, [-1, x.shape[1]])  # [B * F, H]
         return context if first_only else _pack(context, layout)
@@ -565,10 +572,19 @@ class Output(BertLayer):
         self.dense.build(input_shape)
         self.layer_norm.build((None, self.config.hidden_size))
 
-    def call(self, x, residual, seed=None):
+    def call(self, x, residual, seed=None, fuse=False):
         """float [T, input size] and the residual [T, H] to [T, H]."""
-        x = self.dropout(self.dense(x), self.config.hidden_dropout_prob, seed)
-        return self.layer_norm(x + residual)
+        return kernels.add_and_norm(
+            tf.matmul(x, self.dense.kernel),
+            self.dense.bias,
+            residual,
+            self.layer_norm.gamma,
+            self.layer_norm.beta,
+            self.fold_in(seed),
+            rate=self.config.hidden_dropout_prob,
+            epsilon=self.config.layer_norm_epsilon,
+            fuse=fuse,
+        )
 
 
 class Attention(BertLayer):
@@ -587,11 +603,11 @@ class Attention(BertLayer):
     def call(self, x, layout, seed=None, first_only=False):
         """float [T, H] to [T, H], or to [B, H] with `first_only`."""
         context = self.self_attention(
-            x, layout, seed=seed, first_only=first_only
+            x, layout=layout, seed=seed, first_only=first_only
         )
         if first_only:
             x = tf.gather(x, layout.first_token)
-        return self.output_layer(context, x, seed)
+        return self.output_layer(context, x, seed=seed, fuse=layout.fuse)
 
 
 class Intermediate(BertLayer):
@@ -611,9 +627,9 @@ class Intermediate(BertLayer):
         """Creates the dense layer."""
         self.dense.build((None, self.config.hidden_size))
 
-    def call(self, x):
+    def call(self, x, fuse=False):
         """float [T, H] to [T, intermediate_size]."""
-        return self.dense(x)
+        return self.dense(x, fuse=fuse)
 
 
 class TransformerLayer(BertLayer):
@@ -633,8 +649,9 @@ class TransformerLayer(BertLayer):
 
     def call(self, x, layout, seed=None, first_only=False):
         """float [T, H] to [T, H], or to [B, H] with `first_only`."""
-        x = self.attention(x, layout, seed=seed, first_only=first_only)
-        return self.output_layer(self.intermediate(x), x, seed)
+        x = self.attention(x, layout=layout, seed=seed, first_only=first_only)
+        widened = self.intermediate(x, fuse=layout.fuse)
+        return self.output_layer(widened, x, seed=seed, fuse=layout.fuse)
 
 
 class Encoder(BertLayer):
@@ -661,7 +678,12 @@ class Encoder(BertLayer):
         outputs = []
         last = len(self.transformer_layers) - 1
         for i, layer in enumerate(self.transformer_layers):
-            x = layer(x, layout, seed=seed, first_only=first_only and i == last)
+            x = layer(
+                x,
+                layout=layout,
+                seed=seed,
+                first_only=first_only and i == last,
+            )
             outputs.append(x)
         return outputs
 
@@ -709,6 +731,8 @@ class BertModel(BertLayer):
       remove_padding: compute on real tokens only: the same numbers at real
         positions and zeros at the others. Needs dynamic shapes, so it is off on
         a TPU and under XLA.
+      fuse: compile the passes between matrix products in training, see
+        kernels.py. For a CPU.
       name: the scope of the variables.
     """
 
@@ -718,10 +742,12 @@ class BertModel(BertLayer):
         *,
         random_seed: int = 0,
         remove_padding: bool = True,
+        fuse: bool = True,
         name: str = "bert",
     ):
         super().__init__(config, random_seed, name)
         self.remove_padding = remove_padding
+        self.fuse = fuse
         self.embeddings = Embeddings(config, random_seed)
         self.encoder = Encoder(config, random_seed)
         self.pooler = Pooler(config, random_seed)
@@ -764,15 +790,17 @@ class BertModel(BertLayer):
         longest = self.config.max_position_embeddings
         if seq_length is not None and seq_length > longest:
             raise ValueError(
-                f"A sequence of {seq_length} tokens is longer than this model's "
-                f"{longest} positions (max_position_embeddings): shorten it to "
-                f"at most {longest}."
+                f"A sequence of {seq_length} tokens is longer than the "
+                f"{longest} positions of this model (max_position_embeddings): "
+                f"shorten it to at most {longest}."
             )
         if input_mask is None:
             input_mask = tf.ones_like(input_ids)
         if token_type_ids is None:
             token_type_ids = tf.zeros_like(input_ids)
-        layout = make_token_layout(input_mask, self.remove_padding)
+        layout = make_token_layout(
+            input_mask, self.remove_padding, fuse=self.fuse and seed is not None
+        )
         length = layout.batch_shape[1]
 
         def pack_ids(ids):
@@ -789,7 +817,7 @@ class BertModel(BertLayer):
             seed,
         )
         layers = self.encoder(
-            embedded, layout, seed=seed, first_only=first_token_only
+            embedded, layout=layout, seed=seed, first_only=first_token_only
         )
         if first_token_only:
             first_token = layers.pop()
