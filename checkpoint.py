@@ -312,8 +312,8 @@ def save(
         write(latest, tensors)
     last = os.path.basename(latest or "")
     if last in older or last.endswith(_REPLACEMENT):
-        # Listed before it is there: killed before the next line but one, this
-        # checkpoint would never be rotated out.
+        # Listed before it is written: killed between that and becoming the
+        # latest, it would stay for ever.
         others = [other for other in older if other != last]
         _write_state(output_dir, [*others, name, last])
     write(prefix, tensors)

@@ -18,6 +18,9 @@ import ml_dtypes
 import numpy as np
 from absl import app, flags, logging
 
+# Before Keras is imported; a user's own Keras settings may name another one.
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
 import checkpoint
 import file_io
 import modeling
@@ -549,59 +552,65 @@ def convert(hf_dir: str, output_dir: str, *, overwrite: bool = False) -> Plan:
       ValueError: something in `hf_dir` is missing, broken or no BERT.
       OSError: a file cannot be written, or exists and `overwrite` is false.
     """
-    config_path = os.path.join(hf_dir, "config.json")
-    if not file_io.exists(config_path):
-        raise ValueError(
-            f"{hf_dir}: got no directory with a config.json, wanted a Hugging "
-            "Face BERT on this machine; download it first, for example with "
-            "hf download NAME --local-dir=DIRECTORY"
-        )
-    hf_config = _read_json(config_path)
-    try:
-        config = convert_config(hf_config)
-    except ValueError as error:
-        raise ValueError(f"{config_path}: {error}") from error
-    vocabulary = read_vocabulary(hf_dir, config.vocab_size)
+    if not overwrite:
+        _refuse_existing(output_dir)
+    hf_config, config = _read_config(os.path.join(hf_dir, "config.json"))
+    contents = {
+        CONFIG_NAME: config.to_json_string().encode("utf-8"),
+        VOCAB_NAME: read_vocabulary(hf_dir, config.vocab_size),
+    }
     sources = find_tensors(hf_dir)
     try:
         architecture = str(hf_config.get("architectures"))
         plan = make_plan(sources, config, architecture)
     except ValueError as error:
         raise ValueError(f"{hf_dir}: {error}") from error
-    contents = {
-        CONFIG_NAME: config.to_json_string().encode("utf-8"),
-        VOCAB_NAME: vocabulary,
-    }
-    prefix = os.path.join(output_dir, CHECKPOINT_NAME)
-    outputs = [f"{CHECKPOINT_NAME}.index", *contents]
-    existing = [
-        name
-        for name in outputs
-        if file_io.exists(os.path.join(output_dir, name))
-    ]
-    if existing and not overwrite:
-        raise FileExistsError(
-            f"{output_dir}: already has {', '.join(existing)}; give another "
-            "--output_dir, or --overwrite to replace"
-        )
     tensors = {}
     for rule, source in plan.used:
         tensor = read_tensor(source, sources[source])
         tensors[rule.released] = tensor.T if rule.is_transposed else tensor
     file_io.make_dirs(output_dir)
-    if outputs[0] in existing:
+    prefix = os.path.join(output_dir, CHECKPOINT_NAME)
+    if file_io.exists(f"{prefix}.index"):
         # Half-way, old weights with a new configuration would look complete.
         file_io.remove(f"{prefix}.index")
     for name, content in contents.items():
-        with file_io.atomic_writer(
-            os.path.join(output_dir, name), "wb"
-        ) as writer:
+        path = os.path.join(output_dir, name)
+        with file_io.atomic_writer(path, "wb") as writer:
             writer.write(content)
     checkpoint.write(prefix, tensors)
     _log_plan(plan, sources)
     _log_advice(hf_dir, hf_config)
     logging.info("Wrote %s with %d tensors", prefix, len(tensors))
     return plan
+
+
+def _refuse_existing(output_dir: str) -> None:
+    """Raises if a file would be replaced."""
+    names = (f"{CHECKPOINT_NAME}.index", CONFIG_NAME, VOCAB_NAME)
+    existing = [
+        name for name in names if file_io.exists(os.path.join(output_dir, name))
+    ]
+    if existing:
+        raise FileExistsError(
+            f"{output_dir}: already has {', '.join(existing)}; give another "
+            "--output_dir, or --overwrite to replace"
+        )
+
+
+def _read_config(path: str) -> tuple[dict[str, Any], modeling.BertConfig]:
+    """Returns the contents of config.json and what it becomes."""
+    if not file_io.exists(path):
+        raise ValueError(
+            f"{path}: no such file, wanted the directory of a Hugging Face "
+            "BERT on this machine; download it first, for example with "
+            "hf download NAME --local-dir=DIRECTORY"
+        )
+    hf_config = _read_json(path)
+    try:
+        return hf_config, convert_config(hf_config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _log_plan(plan: Plan, sources: Mapping[str, SourceTensor]) -> None:

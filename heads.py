@@ -111,13 +111,11 @@ class _BertTask(keras.Model):
     dropout, None for inference, and returns a dict of float32 tensors.
     """
 
-    def __init__(self, config, name, heads=(), *, random_seed, remove_padding):
+    def __init__(self, config, name, heads=(), *, random_seed, **bert_options):
         super().__init__(name=name)
         self.config = config
         self.random_seed = random_seed
-        self.bert = BertModel(
-            config, random_seed=random_seed, remove_padding=remove_padding
-        )
+        self.bert = BertModel(config, random_seed=random_seed, **bert_options)
         self.cls = Heads(config, random_seed, list(heads)) if heads else None
         self.build()
 
@@ -148,7 +146,7 @@ class BertClassifier(_BertTask):
       dropout_prob: probability of dropping a pooled activation. As released it
         does not follow the configuration.
       random_seed: see `BertModel`.
-      remove_padding: see `BertModel`.
+      **bert_options: see `BertModel`.
     """
 
     def __init__(
@@ -158,7 +156,7 @@ class BertClassifier(_BertTask):
         *,
         dropout_prob: float = 0.1,
         random_seed: int = 0,
-        remove_padding: bool = True,
+        **bert_options,
     ):
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
@@ -166,7 +164,7 @@ class BertClassifier(_BertTask):
             config,
             "classifier",
             random_seed=random_seed,
-            remove_padding=remove_padding,
+            **bert_options,
         )
 
     def build(self, input_shape=None):
@@ -206,7 +204,7 @@ class BertPretrainer(_BertTask):
         config: BertConfig,
         *,
         random_seed: int = 0,
-        remove_padding: bool = True,
+        **bert_options,
     ):
         self.predictions = Predictions(config, random_seed)
         self.seq_relationship = Projection(
@@ -217,7 +215,7 @@ class BertPretrainer(_BertTask):
             "pretrainer",
             [self.predictions, self.seq_relationship],
             random_seed=random_seed,
-            remove_padding=remove_padding,
+            **bert_options,
         )
 
     def call(self, batch, seed=None) -> dict[str, tf.Tensor]:
@@ -255,7 +253,7 @@ class BertSpanModel(_BertTask):
         config: BertConfig,
         *,
         random_seed: int = 0,
-        remove_padding: bool = True,
+        **bert_options,
     ):
         self.squad = Projection(config, random_seed, "squad", 2)
         super().__init__(
@@ -263,7 +261,7 @@ class BertSpanModel(_BertTask):
             "span",
             [self.squad],
             random_seed=random_seed,
-            remove_padding=remove_padding,
+            **bert_options,
         )
         # Nothing here reads the pooled output: saved, but never trained.
         self.bert.pooler.trainable = False
@@ -297,7 +295,7 @@ class BertTokenClassifier(_BertTask):
         *,
         dropout_prob: float = 0.1,
         random_seed: int = 0,
-        remove_padding: bool = True,
+        **bert_options,
     ):
         self.dropout_prob = dropout_prob
         self.token = Projection(config, random_seed, "token", num_labels)
@@ -306,7 +304,7 @@ class BertTokenClassifier(_BertTask):
             "token_classifier",
             [self.token],
             random_seed=random_seed,
-            remove_padding=remove_padding,
+            **bert_options,
         )
 
     def call(self, batch, seed=None) -> dict[str, tf.Tensor]:

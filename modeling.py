@@ -475,8 +475,15 @@ class Embeddings(BertLayer):
         )
         self.layer_norm.build((None, width))
 
-    def call(self, input_ids, token_type_ids, position_ids, seed=None):
-        """Int32 ids [T], three times, to float [T, H]."""
+    def call(
+        self,
+        input_ids,
+        token_type_ids,
+        position_ids,
+        num_positions,
+        seed=None,
+    ):
+        """Int32 ids [T], three times, below int32 [], to float [T, H]."""
         x = tf.gather(tf.convert_to_tensor(self.word_embeddings), input_ids)
         # A table of two rows: a matrix product is faster than a gather, whose
         # gradient adds thousands of rows into two, one after the other.
@@ -484,9 +491,9 @@ class Embeddings(BertLayer):
             token_type_ids, self.config.type_vocab_size, dtype=x.dtype
         )
         x += tf.matmul(token_type, self.token_type_embeddings)
-        x += tf.gather(
-            tf.convert_to_tensor(self.position_embeddings), position_ids
-        )
+        # A slice has a dense gradient, as released (it counts differently in
+        # the norm of `train`'s clip_sparse_rows).
+        x += tf.gather(self.position_embeddings[:num_positions], position_ids)
         x = self.layer_norm(x)
         return self.dropout(x, self.config.hidden_dropout_prob, seed)
 
@@ -814,7 +821,8 @@ class BertModel(BertLayer):
             pack_ids(input_ids),
             pack_ids(token_type_ids),
             pack_ids(position_ids),
-            seed,
+            length,
+            seed=seed,
         )
         layers = self.encoder(
             embedded, layout=layout, seed=seed, first_only=first_token_only

@@ -140,6 +140,7 @@ class AdamWeightDecayOptimizer:
         gradients: Mapping[str, tf.Tensor | None],
         step: tf.Tensor,
         is_finite: tf.Tensor | bool = True,
+        extra_squared_norm: tf.Tensor | float = 0.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Updates `variables` and their slots in place.
 
@@ -152,6 +153,8 @@ class AdamWeightDecayOptimizer:
             variable whose gradient is None stays as it is, slots included.
           step: int64 [], the number of updates made so far.
           is_finite: bool []; False leaves everything as it is.
+          extra_squared_norm: float32 [], added to the sum of squares whose root
+            is the norm.
 
         Returns:
           Whether the update was made, bool [] (False also when the norm is not
@@ -161,8 +164,9 @@ class AdamWeightDecayOptimizer:
         slots = self.slots
 
         @tf.function(jit_compile=True, autograph=False)
-        def update(gradients, learning_rate, is_finite):
-            norm = tf.linalg.global_norm(gradients)
+        def update(gradients, learning_rate, is_finite, extra_squared_norm):
+            squares = [tf.reduce_sum(tf.square(g)) for g in gradients]
+            norm = tf.sqrt(tf.add_n(squares) + extra_squared_norm)
             is_finite = tf.logical_and(is_finite, tf.math.is_finite(norm))
             # clip_norm / max(norm, clip_norm) is exactly 1 when not clipping.
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
@@ -182,6 +186,7 @@ class AdamWeightDecayOptimizer:
             [gradients[n] for n in names],
             self.learning_rate(step),
             tf.convert_to_tensor(is_finite),
+            tf.convert_to_tensor(extra_squared_norm),
         )
 
     def _update_one(

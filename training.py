@@ -124,8 +124,8 @@ def _resume(state: Mapping[str, tf.Variable], prefix: str) -> None:
     if other:
         raise ValueError(
             f"{prefix} is of another task or another model (it differs in "
-            f"{', '.join(other[:3])}): training cannot go on from it. Choose an "
-            "empty output_dir."
+            f"{', '.join(other[:3])}): training cannot go on from it. Choose "
+            "an empty output_dir."
         )
     _assign(state, checkpoint.read(prefix, list(state)))
 
@@ -165,6 +165,7 @@ def train(
     save_checkpoints_steps: int = 1000,
     keep_checkpoint_max: int = 5,
     iterations_per_loop: int = 1000,
+    clip_sparse_rows: bool = False,
     strategy: tf.distribute.Strategy | None = None,
 ) -> int:
     """Trains until step `num_train_steps`, from wherever `output_dir` stands.
@@ -191,6 +192,9 @@ def train(
       save_checkpoints_steps: steps between checkpoints.
       keep_checkpoint_max: checkpoints kept; 0 keeps all.
       iterations_per_loop: most steps between two looks at the clock.
+      clip_sparse_rows: in the norm that gradients are clipped by, count the
+        rows of a sparse gradient one by one, before those of the same token
+        are added up: what the release did on CPU and GPU, but not on a TPU.
       strategy: of the devices; by default the single one.
 
     Returns:
@@ -230,6 +234,7 @@ def train(
         trainable,
         global_step,
         random_seed,
+        clip_sparse_rows,
         strategy,
     )
     iterator = iter(strategy.experimental_distribute_dataset(dataset(step)))
@@ -261,10 +266,11 @@ def train(
                 if step > saved:
                     save()
                 raise ValueError(
-                    f"The loss or a gradient of step {step + 1} is not a finite "
-                    f"number (gradient norm {float(norm):g}); the weights are "
-                    f"those of step {step}. Lower the learning rate or warm up "
-                    "for longer, and look at the data of that step."
+                    f"The loss or a gradient of step {step + 1} is not a "
+                    f"finite number (gradient norm {float(norm):g}); the "
+                    f"weights are those of step {step}. Lower the learning "
+                    "rate or warm up for longer, and look at the data of that "
+                    "step."
                 )
             seconds = progress.update(
                 step,
@@ -296,6 +302,7 @@ def _create_loop(
     trainable,
     global_step,
     random_seed,
+    clip_sparse_rows,
     strategy,
 ):
     """Returns the compiled function that makes a number of steps."""
@@ -310,22 +317,33 @@ def _create_loop(
                 ]
             )
         gradients = tape.gradient(loss, list(trainable.values()))
-        # Dense, because the norm of a sparse gradient is that of its rows
-        # before those of the same token are added up.
-        return loss, {
-            name: tf.convert_to_tensor(gradient)
+        gradients = {
+            name: gradient
             for name, gradient in zip(trainable, gradients, strict=True)
             if gradient is not None
         }
+        extra = tf.constant(0.0)
+        for name, gradient in gradients.items():
+            if isinstance(gradient, tf.IndexedSlices):
+                gradients[name] = tf.convert_to_tensor(gradient)
+                if clip_sparse_rows:
+                    extra += tf.reduce_sum(tf.square(gradient.values))
+                    extra -= tf.reduce_sum(tf.square(gradients[name]))
+        return loss, gradients, extra
 
     def replica_step(batch):
         weights = _sum_over_replicas(strategy, dict(loss_weights_fn(batch)))
         # int32 alone can seed a TPU's generator.
         seed = tf.stack([random_seed, tf.cast(global_step, tf.int32)])
-        loss, gradients = gradients_of(batch, weights, seed)
-        loss, gradients = _sum_over_replicas(strategy, (loss, gradients))
+        loss, gradients, extra_squared_norm = _sum_over_replicas(
+            strategy, gradients_of(batch, weights, seed)
+        )
         is_finite, norm = optimizer.apply(
-            trainable, gradients, global_step, tf.math.is_finite(loss)
+            trainable,
+            gradients,
+            global_step,
+            tf.math.is_finite(loss),
+            extra_squared_norm,
         )
         global_step.assign_add(tf.cast(is_finite, tf.int64))
         return loss, norm, is_finite

@@ -244,12 +244,20 @@ def test_replaces_a_checkpoint_of_other_shards(tmp_path):
     assert names_in(tmp_path) == ["a.data-00000-of-00001", "a.index"]
 
 
-def test_an_unwritable_place_is_an_os_error_that_names_it(tmp_path):
-    (tmp_path / "a.tmp.index").mkdir()
-    (tmp_path / "a.tmp.index" / "x").write_text("")
-    with pytest.raises(OSError, match=r"a\.tmp"):
-        checkpoint.write(str(tmp_path / "a"), make_tensors())
-    assert not (tmp_path / "a.index").exists()
+def test_a_full_disk_is_an_os_error_and_loses_nothing(tmp_path, monkeypatch):
+    prefix = checkpoint.save(str(tmp_path), 1, make_tensors(1))
+    files = names_in(tmp_path)
+
+    def save_v2(prefix, **_):
+        with open(f"{prefix}.data-00000-of-00001", "w") as writer:
+            writer.write("half")
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left")
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", save_v2)
+    with pytest.raises(OSError, match=r"ckpt-2: .*No space left; check free"):
+        checkpoint.save(str(tmp_path), 2, make_tensors(2))
+    assert checkpoint.latest_checkpoint(str(tmp_path)) == prefix
+    assert names_in(tmp_path) == files
 
 
 def test_nothing_to_write_is_refused(tmp_path):

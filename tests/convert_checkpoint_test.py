@@ -465,7 +465,7 @@ def test_the_vocabulary_is_made_from_tokenizer_json(tmp_path):
         ("vocab.txt", None, "has neither vocab.txt nor tokenizer.json; copy"),
         ("vocab.txt", b"t\n" * 21, "got 21 entries, wanted 1 to 20"),
         ("vocab.txt", b"", "got 0 entries"),
-        ("config.json", None, "no directory with a config.json.*download"),
+        ("config.json", None, "config.json: no such file.*hf download"),
         ("config.json", b"{", r"config\.json: is no JSON file"),
         ("config.json", b"[]", "wanted a JSON object"),
         ("model.safetensors", None, "download the model's safetensors files"),
