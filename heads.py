@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import kernels
 from modeling import (
-    MASKED_SCORE,
     BertConfig,
     BertLayer,
     BertModel,
@@ -20,6 +19,7 @@ from modeling import (
     create_initializer,
     fold_in,
 )
+from token_layout import MASKED_SCORE
 
 
 class Projection(BertLayer):

@@ -1,4 +1,4 @@
-"""BERT's configuration, encoder and heads, as Keras layers.
+"""BERT's encoder as Keras layers.
 
 Shapes are written with these letters: B batch_size, S seq_length, T number of
 tokens the encoder computes on, H hidden_size, N num_attention_heads, D size of
@@ -8,350 +8,21 @@ Layers are named after the scopes of the released checkpoints, so the path of a
 variable without its first component is its name on disk.
 """
 
-import copy
-import dataclasses
-import json
-import math
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from absl import logging
 
-import file_io
 import kernels
 
-# What is subtracted from the score of a masked position (quirk of the release:
-# a number, not infinity, so a row without any real token still attends).
-MASKED_SCORE = -10000.0
-
-
-def gelu(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, with the tanh approximation of the release.
-
-    Hendrycks and Gimpel 2016, section 2.
-
-    Args:
-      x: float tensor of any shape.
-
-    Returns:
-      A tensor of the shape and dtype of `x`.
-    """
-    return tf.nn.gelu(x, approximate=True)
-
-
-def gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """Exact Gaussian error linear unit: what Hugging Face calls "gelu".
-
-    Args:
-      x: float tensor of any shape.
-
-    Returns:
-      A tensor of the shape and dtype of `x`.
-    """
-    return tf.nn.gelu(x, approximate=False)
-
-
-_ACTIVATIONS: Mapping[str, Callable | None] = {
-    "": None,
-    "linear": None,
-    "relu": tf.nn.relu,
-    "gelu": gelu,
-    "gelu_erf": gelu_erf,
-    "tanh": tf.tanh,
-}
-
-
-def get_activation(name: str | Callable | None) -> Callable | None:
-    """Returns the function for a `hidden_act`, None for the identity.
-
-    Args:
-      name: one of "relu", "gelu", "gelu_erf", "tanh", "linear", in any case; ""
-        and None mean "linear". A function is returned as it is.
-
-    Raises:
-      ValueError: the name is not one of them.
-    """
-    if name is None or callable(name):
-        return name
-    try:
-        return _ACTIVATIONS[name.lower()]
-    except (KeyError, AttributeError):
-        known = ", ".join(sorted(filter(None, _ACTIVATIONS)))
-        raise ValueError(
-            f"Unsupported activation: {name!r}; hidden_act must be one of "
-            f"{known}."
-        ) from None
-
-
-class BertConfig:
-    """The hyperparameters of a BERT model, as in `bert_config.json`.
-
-    Defaults are the released ones. Keys that are not hyperparameters of ours
-    (the Chinese and multilingual models carry `pooler_fc_size` and others) are
-    kept, written back by `to_dict` and named in the log.
-
-    Args:
-      vocab_size: number of entries of the vocabulary.
-      hidden_size: width of the encoder and the pooler.
-      num_hidden_layers: number of encoder layers.
-      num_attention_heads: heads of each layer; divides `hidden_size`.
-      intermediate_size: width of the feed-forward layer.
-      hidden_act: activation of the feed-forward layer, see `get_activation`.
-      hidden_dropout_prob: probability of dropping an activation.
-      attention_probs_dropout_prob: probability of dropping an attention weight.
-      max_position_embeddings: longest sequence, in tokens.
-      type_vocab_size: number of segment ids.
-      initializer_range: standard deviation of the truncated normal initializer.
-
-    Raises:
-      ValueError: a value no model can have; the message names the key.
-    """
-
-    def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int = 768,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 3072,
-        hidden_act: str = "gelu",
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        max_position_embeddings: int = 512,
-        type_vocab_size: int = 16,
-        initializer_range: float = 0.02,
-    ):
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.hidden_act = hidden_act
-        self.intermediate_size = intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
-        self._validate()
-
-    @property
-    def layer_norm_epsilon(self) -> float:
-        """Added to the variance: 1e-12 as released unless a file says else."""
-        return float(getattr(self, "layer_norm_eps", 1e-12))
-
-    def _validate(self) -> None:
-        for key in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
-            value = getattr(self, key)
-            if type(value) is not int or value < 1:
-                raise ValueError(
-                    f"{key} must be a whole number of at least 1, got "
-                    f"{value!r}."
-                )
-        for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            value = getattr(self, key)
-            # None is how the release itself switches dropout off.
-            if value is not None and not _is_number(value, 0.0, 1.0):
-                raise ValueError(
-                    f"{key} must be a probability in [0, 1), got {value!r}."
-                )
-        for key in ("initializer_range", "layer_norm_epsilon"):
-            if not _is_number(getattr(self, key), 0.0, math.inf):
-                raise ValueError(
-                    f"{key} must be a number of at least 0, got "
-                    f"{getattr(self, key)!r}."
-                )
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of "
-                f"num_attention_heads ({self.num_attention_heads})."
-            )
-        get_activation(self.hidden_act)
-
-    @classmethod
-    def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
-        """Builds a configuration from the keys of `bert_config.json`.
-
-        Raises:
-          ValueError: `vocab_size` is missing or a value is impossible.
-        """
-        if json_object.get("vocab_size") is None:
-            raise ValueError(
-                "vocab_size is missing from the BERT configuration: give the "
-                "number of entries of the model's vocabulary."
-            )
-        config = cls(vocab_size=json_object["vocab_size"])
-        unknown = [key for key in json_object if key not in vars(config)]
-        vars(config).update(json_object)
-        config._validate()
-        if unknown:
-            logging.info(
-                "Keys of the BERT configuration that are kept but change "
-                "nothing%s: %s",
-                " (except layer_norm_eps)" * ("layer_norm_eps" in unknown),
-                ", ".join(sorted(unknown)),
-            )
-        return config
-
-    @classmethod
-    def from_json_file(cls, json_file: str) -> "BertConfig":
-        """Reads `bert_config.json`.
-
-        Raises:
-          FileNotFoundError: there is no such file.
-          ValueError: not UTF-8, not JSON, or an impossible value; the message
-            names the file.
-        """
-        with file_io.open_file(json_file) as reader:
-            try:
-                json_object = json.load(reader)
-                if not isinstance(json_object, dict):
-                    raise ValueError("expected a JSON object")
-                return cls.from_dict(json_object)
-            except ValueError as e:
-                raise ValueError(f"{json_file}: {e}") from e
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the hyperparameters and the keys kept from the file."""
-        return copy.deepcopy(vars(self))
-
-    def to_json_string(self) -> str:
-        """Returns the contents of a `bert_config.json`."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-
-
-def _is_number(value: Any, low: float, high: float) -> bool:
-    """Whether `value` is an int or a float in [low, high)."""
-    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_numeric and low <= value < high
-
-
-# ---------------------------------------------------------------------------
-# Tokens: which positions of a batch the encoder computes on.
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TokenLayout:
-    """Where the rows the encoder computes on stand in the batch.
-
-    With `remove_padding` those are the real tokens, plus as much padding as
-    makes their number one of a few dozen: XLA and oneDNN prepare code for every
-    new shape. Without it they are all B * S positions and `token_index` is
-    None. Either way the dense layers see a matrix [T, H], for which TensorFlow
-    merges bias and activation into the product.
-
-    Attributes:
-      token_index: int32 [T], position of each row in the flattened [B, S].
-      first_token: int32 [B], the row that holds position 0 of each sequence.
-      batch_shape: int32 [2], B and S. Here S may end after the last real token.
-      full_length: int32 [], S of the batch as it was given.
-      scores_adder: float32 [B, 1, 1, S], 0 at real and -10000 at masked
-        positions.
-      fuse: whether the layers use fused kernels.
-    """
-
-    token_index: tf.Tensor | None
-    first_token: tf.Tensor
-    batch_shape: tf.Tensor
-    full_length: tf.Tensor
-    scores_adder: tf.Tensor
-    fuse: bool
-
-
-# How many numbers of rows, and of positions, a batch of one shape can have.
-_NUM_ROW_SHAPES = 32
-_NUM_LENGTHS = 16
-
-
-def make_token_layout(
-    input_mask: tf.Tensor, remove_padding: bool, fuse: bool = False
-) -> TokenLayout:
-    """Finds the rows to compute on.
-
-    Args:
-      input_mask: int32 [B, S], nonzero at real positions. A row of zeros counts
-        as real everywhere, and so does position 0, which the pooler reads.
-      remove_padding: leave the other positions out.
-      fuse: kept for the layers.
-    """
-    shape = tf.shape(input_mask)
-    batch_size, full_length = shape[0], shape[1]
-    token_index = None
-    first_token = tf.range(batch_size) * full_length
-    if remove_padding:
-        is_real = tf.not_equal(input_mask, 0)
-        is_real |= ~tf.reduce_any(is_real, axis=1, keepdims=True)
-        is_real |= tf.equal(tf.range(full_length), 0)
-        last_real = tf.reduce_max(tf.where(is_real)[:, 1])
-        length = kernels.round_up(
-            tf.cast(last_real, tf.int32) + 1, full_length, _NUM_LENGTHS
-        )
-        is_real, input_mask = is_real[:, :length], input_mask[:, :length]
-        num_tokens = tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1)
-        first_token = tf.cumsum(num_tokens, exclusive=True)
-        num_rows = kernels.round_up(
-            tf.reduce_sum(num_tokens), batch_size * length, _NUM_ROW_SHAPES
-        )
-        is_real = tf.reshape(is_real, [-1])
-        order = tf.concat([tf.where(is_real), tf.where(~is_real)], axis=0)
-        token_index = tf.cast(order[:num_rows, 0], tf.int32)
-        shape = tf.stack([batch_size, length])
-    adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE
-    return TokenLayout(
-        token_index,
-        first_token,
-        shape,
-        full_length,
-        adder[:, tf.newaxis, tf.newaxis, :],
-        fuse,
-    )
-
-
-def _unpack(rows: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """[T, X] to [B * S, X], zero where nothing was computed."""
-    if layout.token_index is None:
-        return rows
-    num_positions = tf.reduce_prod(layout.batch_shape)
-    return tf.scatter_nd(
-        layout.token_index[:, tf.newaxis],
-        rows,
-        tf.stack([num_positions, rows.shape[1]]),
-    )
-
-
-def _pack(positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """[B * S, X] to [T, X]: the inverse of `_unpack`."""
-    if layout.token_index is None:
-        return positions
-
-    # The built-in gradient of a gather adds up rows that may repeat; ours do
-    # not, and a scatter takes half the time.
-    @tf.custom_gradient
-    def gather(positions):
-        return tf.gather(positions, layout.token_index), lambda dy: _unpack(
-            dy, layout
-        )
-
-    return gather(positions)
-
-
-def _unpack_sequence(rows: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """[T, H] to [B, S, H] with S as in the batch that was given."""
-    batch_size, length = layout.batch_shape[0], layout.batch_shape[1]
-    sequence = tf.reshape(
-        _unpack(rows, layout), [batch_size, length, rows.shape[1]]
-    )
-    return tf.pad(sequence, [[0, 0], [0, layout.full_length - length], [0, 0]])
+# The released names that people import from this module.
+from bert_config import (  # noqa: F401
+    BertConfig,
+    gelu,
+    get_activation,
+)
+from token_layout import make_token_layout, pack, unpack, unpack_sequence
 
 
 def fold_in(seed: tf.Tensor | None, scope: str) -> tf.Tensor | None:
@@ -371,10 +42,6 @@ def create_initializer(
         stddev=config.initializer_range,
         seed=zlib.crc32(f"{random_seed}/{name}".encode()),
     )
-
-
-# ---------------------------------------------------------------------------
-# Layers.
 
 
 class BertLayer(keras.layers.Layer):
@@ -537,7 +204,7 @@ class SelfAttention(BertLayer):
         context = tf.matmul(probs, value)  # [B, N, F, D]
         context = tf.transpose(context, [0, 2, 1, 3])
         context = tf.reshape(context, [-1, x.shape[1]])  # [B * F, H]
-        return context if first_only else _pack(context, layout)
+        return context if first_only else pack(context, layout)
 
     def _project(self, x, layout, first_only):
         """Returns query [B, N, F, D], key and value [B, N, S, D]."""
@@ -553,7 +220,7 @@ class SelfAttention(BertLayer):
         bias = tf.concat([p.bias for p in projections], axis=0)
         rows = tf.nn.bias_add(tf.matmul(x, kernel), bias)
         return self._heads(
-            _unpack(rows, layout), layout.batch_shape, len(projections)
+            unpack(rows, layout), layout.batch_shape, len(projections)
         )
 
     def _heads(self, rows, batch_shape, num_parts):
@@ -831,10 +498,10 @@ class BertModel(BertLayer):
             first_token = layers.pop()
         else:
             first_token = tf.gather(layers[-1], layout.first_token)
-        sequences = [_unpack_sequence(x, layout) for x in layers]
+        sequences = [unpack_sequence(x, layout) for x in layers]
         return BertOutputs(
             pooled_output=self.pooler(first_token),
             sequence_output=None if first_token_only else sequences[-1],
             all_encoder_layers=sequences,
-            embedding_output=_unpack_sequence(embedded, layout),
+            embedding_output=unpack_sequence(embedded, layout),
         )

@@ -25,6 +25,7 @@ import modeling
 import optimization
 import tokenization
 import training
+
 # The released names that people import from this script.
 from glue import (  # noqa: F401
     ColaProcessor,

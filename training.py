@@ -9,7 +9,6 @@ import datetime
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,9 +19,9 @@ import tensorflow as tf
 from absl import logging
 
 import checkpoint
+import progress
 
 GLOBAL_STEP = "global_step"
-SECONDS_BETWEEN_LINES = 10.0
 # One call of the compiled loop lasts about this long, so that progress shows
 # and a signal is answered at a human pace whatever the speed of a step.
 SECONDS_PER_LOOP = 1.0
@@ -238,14 +237,14 @@ def train(
         strategy,
     )
     iterator = iter(strategy.experimental_distribute_dataset(dataset(step)))
-    progress = _Progress(step, num_train_steps, batch_size, output_dir)
+    report = progress.Progress(step, num_train_steps, batch_size, output_dir)
     num_steps, saved = 1, step
 
     def save():
         prefix = checkpoint.save(
             output_dir, step, state, keep_checkpoint_max=keep_checkpoint_max
         )
-        progress.message(f"Saved {prefix}")
+        report.message(f"Saved {prefix}")
 
     with _signals() as received:
         while step < num_train_steps:
@@ -272,7 +271,7 @@ def train(
                     "rate or warm up for longer, and look at the data of that "
                     "step."
                 )
-            seconds = progress.update(
+            seconds = report.update(
                 step,
                 num_made,
                 float(loss_sum),
@@ -284,13 +283,13 @@ def train(
                 save()
                 saved = step
             if received:
-                progress.message(
+                report.message(
                     f"Stopped by {signal.Signals(received[0]).name} at step "
                     f"{step} of {num_train_steps}. The same command goes on "
                     "from here."
                 )
                 raise SystemExit(128 + received[0])
-    progress.close()
+    report.close()
     return step
 
 
@@ -402,76 +401,6 @@ def _device_names() -> str:
     return ", ".join(device.name for device in devices)
 
 
-class _Progress:
-    """Says how far training is: a bar on a terminal, else a line at times."""
-
-    def __init__(self, step, num_steps, batch_size, output_dir):
-        self.num_steps = num_steps
-        self.batch_size = batch_size
-        self.writer = tf.summary.create_file_writer(output_dir)
-        self.is_terminal = sys.stderr.isatty()
-        self.last_call = self.last_line = time.monotonic()
-        self.line_step, self.line_loss = step, 0.0
-        self.seconds_per_step = None
-        self.has_compiled = False
-
-    def update(self, step, num_made, loss_sum, norm, learning_rate) -> float:
-        """Takes note of the steps made; returns the seconds of one."""
-        now = time.monotonic()
-        seconds = (now - self.last_call) / num_made
-        self.last_call = now
-        self.line_loss += loss_sum
-        if not self.has_compiled or self.seconds_per_step is None:
-            # The first call compiles and says little about the pace.
-            self.has_compiled, self.seconds_per_step = True, seconds
-        else:
-            recent = 0.8 ** min(num_made, 8)
-            self.seconds_per_step *= recent
-            self.seconds_per_step += (1.0 - recent) * seconds
-        text = self._text(step, loss_sum / num_made, learning_rate)
-        if self.is_terminal:
-            self._draw_bar(step, text)
-        is_last = step >= self.num_steps
-        if now - self.last_line >= SECONDS_BETWEEN_LINES or is_last:
-            mean_loss = self.line_loss / (step - self.line_step)
-            pace = (step - self.line_step) / (now - self.last_line)
-            with self.writer.as_default(step=step):
-                tf.summary.scalar("loss", mean_loss)
-                tf.summary.scalar("learning_rate", learning_rate)
-                tf.summary.scalar("gradient_norm", norm)
-                tf.summary.scalar("examples_per_second", pace * self.batch_size)
-            self.writer.flush()
-            if not self.is_terminal or is_last:
-                self.message(self._text(step, mean_loss, learning_rate))
-            self.last_line = now
-            self.line_step, self.line_loss = step, 0.0
-        return seconds
-
-    def _text(self, step, loss, learning_rate):
-        remaining = (self.num_steps - step) * self.seconds_per_step
-        return (
-            f"step {step}/{self.num_steps}  loss {loss:.4f}  "
-            f"learning rate {learning_rate:.3g}  "
-            f"{self.batch_size / self.seconds_per_step:.1f} examples/s  "
-            f"ETA {datetime.timedelta(seconds=math.ceil(remaining))}"
-        )
-
-    def _draw_bar(self, step, text):
-        filled = 20 * step // self.num_steps
-        bar = "#" * filled + "." * (20 - filled)
-        print(f"\r[{bar}] {text}\033[K", end="", file=sys.stderr, flush=True)
-
-    def message(self, text):
-        """Logs a line of its own."""
-        if self.is_terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-        logging.info("%s", text)
-
-    def close(self):
-        """Writes what is left."""
-        self.writer.close()
-
-
 # ---------------------------------------------------------------------------
 # Evaluation and prediction.
 
@@ -549,7 +478,7 @@ def predict(
             yield {name: column[i] for name, column in rows.items()}
         num_done += int(np.count_nonzero(is_real))
         now = time.monotonic()
-        if now - last_line >= SECONDS_BETWEEN_LINES:
+        if now - last_line >= progress.SECONDS_BETWEEN_LINES:
             last_line, pace = now, num_done / (now - start)
             eta = "unknown"
             if num_examples:

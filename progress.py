@@ -1,0 +1,81 @@
+"""How far training is: in the log, on a terminal and in TensorBoard's files."""
+
+import datetime
+import math
+import sys
+import time
+
+import tensorflow as tf
+from absl import logging
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Says how far training is: a bar on a terminal, else a line at times."""
+
+    def __init__(self, step, num_steps, batch_size, output_dir):
+        self.num_steps = num_steps
+        self.batch_size = batch_size
+        self.writer = tf.summary.create_file_writer(output_dir)
+        self.is_terminal = sys.stderr.isatty()
+        self.last_call = self.last_line = time.monotonic()
+        self.line_step, self.line_loss = step, 0.0
+        self.seconds_per_step = None
+        self.has_compiled = False
+
+    def update(self, step, num_made, loss_sum, norm, learning_rate) -> float:
+        """Takes note of the steps made; returns the seconds of one."""
+        now = time.monotonic()
+        seconds = (now - self.last_call) / num_made
+        self.last_call = now
+        self.line_loss += loss_sum
+        if not self.has_compiled or self.seconds_per_step is None:
+            # The first call compiles and says little about the pace.
+            self.has_compiled, self.seconds_per_step = True, seconds
+        else:
+            recent = 0.8 ** min(num_made, 8)
+            self.seconds_per_step *= recent
+            self.seconds_per_step += (1.0 - recent) * seconds
+        text = self._text(step, loss_sum / num_made, learning_rate)
+        if self.is_terminal:
+            self._draw_bar(step, text)
+        is_last = step >= self.num_steps
+        if now - self.last_line >= SECONDS_BETWEEN_LINES or is_last:
+            mean_loss = self.line_loss / (step - self.line_step)
+            pace = (step - self.line_step) / (now - self.last_line)
+            with self.writer.as_default(step=step):
+                tf.summary.scalar("loss", mean_loss)
+                tf.summary.scalar("learning_rate", learning_rate)
+                tf.summary.scalar("gradient_norm", norm)
+                tf.summary.scalar("examples_per_second", pace * self.batch_size)
+            self.writer.flush()
+            if not self.is_terminal or is_last:
+                self.message(self._text(step, mean_loss, learning_rate))
+            self.last_line = now
+            self.line_step, self.line_loss = step, 0.0
+        return seconds
+
+    def _text(self, step, loss, learning_rate):
+        remaining = (self.num_steps - step) * self.seconds_per_step
+        return (
+            f"step {step}/{self.num_steps}  loss {loss:.4f}  "
+            f"learning rate {learning_rate:.3g}  "
+            f"{self.batch_size / self.seconds_per_step:.1f} examples/s  "
+            f"ETA {datetime.timedelta(seconds=math.ceil(remaining))}"
+        )
+
+    def _draw_bar(self, step, text):
+        filled = 20 * step // self.num_steps
+        bar = "#" * filled + "." * (20 - filled)
+        print(f"\r[{bar}] {text}\033[K", end="", file=sys.stderr, flush=True)
+
+    def message(self, text):
+        """Logs a line of its own."""
+        if self.is_terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        logging.info("%s", text)
+
+    def close(self):
+        """Writes what is left."""
+        self.writer.close()
