@@ -5,6 +5,7 @@ from setuptools import setup
 # Every module and script at the root of the checkout; tests/layout_test.py
 # holds this list equal to what is there.
 PY_MODULES = [
+    "bert_config",
     "checkpoint",
     "common_flags",
     "convert_checkpoint",
@@ -13,11 +14,14 @@ PY_MODULES = [
     "glue",
     "heads",
     "input_pipeline",
+    "kernels",
     "losses",
     "metrics",
     "modeling",
     "optimization",
+    "progress",
     "run_classifier",
+    "token_layout",
     "tokenization",
     "training",
 ]

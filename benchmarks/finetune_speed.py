@@ -174,16 +174,11 @@ class OurSide:
     def run(self, verb: str, start: int, count: int) -> dict:
         """Times "train" or "inference" on `count` batches from `start`."""
         step = self.train_step if verb == "train" else self.inference_step
-        num_rows = len(self.arrays["input_ids"])
+        lengths = self.arrays["input_mask"].sum(axis=1)
         batches = mrpc.batches(
-            num_rows, self.args.batch_size, self.args.seed, start, count
+            len(lengths), self.args.batch_size, self.args.seed, start, count
         )
-        begin = time.perf_counter()
-        for rows in batches:
-            step(rows)
-        seconds = time.perf_counter() - begin
-        masks = self.arrays["input_mask"][np.concatenate(batches)]
-        return mrpc.measured(masks.sum(axis=1).tolist(), count, seconds)
+        return mrpc.timed(step, batches, lengths)
 
     def matmul_rates(self, num_tokens: int) -> dict[str, float]:
         """Measures float32 matmul, in 1e9 operations a second.
@@ -367,6 +362,12 @@ def report(args: argparse.Namespace, answers: dict, rates: list) -> None:
             ratio = "" if side == "ours" else spread(ratios, 2)
             print(row.format(SIDES[side, padding], spread(speeds, 2), ratio))
     print()
+    others = [
+        answer["cores_of_others"]
+        for side_answers in answers.values()
+        for answer in side_answers
+    ]
+    print(f"other processes kept {spread(others, 2)} cores busy meanwhile")
     medians = {}
     for name, title in (
         ("feed_forward", "float32 matmul, feed-forward"),

@@ -3,6 +3,9 @@
 The peers import this from environments of their own: only NumPy is needed.
 """
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,21 +39,48 @@ def batches(
     return result
 
 
-def measured(
-    lengths: list[int], num_steps: int, seconds: float
+def busy_seconds() -> float:
+    """Returns the CPU seconds the whole machine has computed, 0 off Linux."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq = map(
+        int, stat.read_text().split("\n")[0].split()[1:8]
+    )
+    ticks = user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def timed(
+    step: Callable[[np.ndarray], None],
+    batch_rows: list[np.ndarray],
+    lengths: np.ndarray,
 ) -> dict[str, float | int]:
-    """Returns what one timed run reports.
+    """Calls `step` on each batch and returns what one timed run reports.
 
     Args:
-      lengths: number of real tokens of each example that was computed on.
-      num_steps: steps that were timed.
-      seconds: wall time of all of them.
+      step: computes on the rows of one batch, and returns when it is finished.
+      batch_rows: from `batches`.
+      lengths: int64 [num_rows], real tokens of each row.
+
+    Returns:
+      Wall time in `seconds`, what was computed on in it, and
+      `cores_of_others`: how many cores other processes kept busy meanwhile. A
+      timing is worth little unless that is near 0.
     """
+    busy, own = busy_seconds(), time.process_time()
+    begin = time.perf_counter()
+    for rows in batch_rows:
+        step(rows)
+    seconds = time.perf_counter() - begin
+    others = busy_seconds() - busy - (time.process_time() - own)
+    seen = lengths[np.concatenate(batch_rows)].astype(np.int64)
     return {
-        "steps": num_steps,
-        "examples": len(lengths),
-        "real_tokens": sum(lengths),
-        "squared_lengths": sum(length**2 for length in lengths),
+        "steps": len(batch_rows),
+        "examples": len(seen),
+        "real_tokens": int(seen.sum()),
+        "squared_lengths": int((seen**2).sum()),
         "seconds": seconds,
-        "examples_per_second": len(lengths) / seconds,
+        "examples_per_second": len(seen) / seconds,
+        "cores_of_others": max(0.0, others / seconds),
     }

@@ -159,13 +159,12 @@ class Peer:
         """Times "train" or "inference" on `count` batches from `start`."""
         step = self.train_step if verb == "train" else self.inference_step
         self.model.train(verb == "train")
-        batches = self.batches(start, count)
-        begin = time.perf_counter()
-        for rows in batches:
-            step(rows, padding)
-        seconds = time.perf_counter() - begin
-        lengths = [len(self.features[row][0]) for row in np.ravel(batches)]
-        return mrpc.measured(lengths, count, seconds)
+        lengths = np.array([len(ids) for ids, _ in self.features])
+        return mrpc.timed(
+            lambda rows: step(rows, padding),
+            self.batches(start, count),
+            lengths,
+        )
 
     def finetune(self) -> dict[str, float | int]:
         """Trains for all epochs; returns the scores on dev.tsv."""
