@@ -42,7 +42,7 @@ $(STAMP): setup.py
 demo: $(STAMP)
 	@rm -rf $(DEMO_DIR)
 	@echo "Training on sample_data/train.tsv, from random weights ..."
-	TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python run_classifier.py \
+	$(BIN)/python run_classifier.py \
 	  --task_name=TSV \
 	  --data_dir=sample_data \
 	  --vocab_file=sample_data/vocab.txt \
@@ -51,7 +51,7 @@ demo: $(STAMP)
 	  --do_train --do_eval --do_predict \
 	  --max_seq_length=32 \
 	  --train_batch_size=16 \
-	  --learning_rate=1e-3 \
+	  --learning_rate=3e-4 \
 	  --num_train_epochs=10
 	@echo
 	@cat $(DEMO_DIR)/eval_results.txt

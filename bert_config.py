@@ -149,11 +149,11 @@ class BertConfig:
                 raise ValueError(
                     f"{key} must be a probability in [0, 1), got {value!r}."
                 )
-        for key in ("initializer_range", "layer_norm_epsilon"):
-            if not _is_number(getattr(self, key), 0.0, math.inf):
+        for key in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, key, 0.0)
+            if not _is_number(value, 0.0, math.inf):
                 raise ValueError(
-                    f"{key} must be a number of at least 0, got "
-                    f"{getattr(self, key)!r}."
+                    f"{key} must be a number of at least 0, got {value!r}."
                 )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

@@ -175,7 +175,8 @@ class AdamWeightDecayOptimizer:
                     variables[name],
                     slots[f"{name}/{ADAM_M}"],
                     slots[f"{name}/{ADAM_V}"],
-                    gradient * scale,
+                    gradient,
+                    scale,
                     learning_rate,
                     self.weight_decay_rate if self.decays(name) else 0.0,
                     is_finite,
@@ -190,11 +191,15 @@ class AdamWeightDecayOptimizer:
         )
 
     def _update_one(
-        self, variable, m, v, gradient, learning_rate, decay, is_finite
+        self, variable, m, v, gradient, scale, learning_rate, decay, is_finite
     ):
         """One variable's update, unless `is_finite` is False."""
-        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
-        next_v = self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient)
+        # Two products with `gradient`, because XLA would store one that is
+        # used twice: a pass over memory more.
+        next_m = self.beta_1 * m + ((1.0 - self.beta_1) * scale) * gradient
+        next_v = self.beta_2 * v + (
+            (1.0 - self.beta_2) * tf.square(scale)
+        ) * tf.square(gradient)
         ratio = next_m / (tf.sqrt(next_v) + self.epsilon)
         if decay:
             ratio += decay * variable
