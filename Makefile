@@ -52,7 +52,7 @@ demo: $(STAMP)
 	  --max_seq_length=32 \
 	  --train_batch_size=16 \
 	  --learning_rate=3e-4 \
-	  --num_train_epochs=10
+	  --num_train_epochs=15
 	@echo
 	@cat $(DEMO_DIR)/eval_results.txt
 	@echo

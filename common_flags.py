@@ -4,9 +4,11 @@ Imported by every script before anything that imports Keras.
 """
 
 import functools
+import math
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 # Keras reads this once, when it is imported.
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -14,6 +16,8 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from absl import app, flags, logging  # noqa: E402
+
+import file_io  # noqa: E402
 
 
 def define_model_flags(flag_values: flags.FlagValues) -> None:
@@ -69,6 +73,8 @@ def define_training_flags(flag_values: flags.FlagValues) -> None:
         12345,
         "Seed of initial weights, dropout and the order of examples.",
         flag_values=flag_values,
+        lower_bound=0,
+        upper_bound=2**31 - 1,
     )
     flags.DEFINE_integer(
         "save_checkpoints_steps",
@@ -157,6 +163,45 @@ def check_devices(flag_values: flags.FlagValues) -> None:
         )
 
 
+def check_numbers(flag_values: flags.FlagValues) -> None:
+    """Refuses `nan` and `inf`, which are within the bounds of every flag.
+
+    Raises:
+      ValueError: a flag is one of them.
+    """
+    for name in flag_values:
+        value = flag_values[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--{name}={value}: give a finite number.")
+
+
+def check_output_dir(output_dir: str) -> None:
+    """Checks that a directory is there or can be made.
+
+    Raises:
+      NotADirectoryError: there is something else of that name.
+    """
+    if file_io.exists(output_dir) and not file_io.is_dir(output_dir):
+        raise NotADirectoryError(
+            f"--output_dir={output_dir} is not a directory: choose another "
+            "name, or remove what is there."
+        )
+
+
+def check_vocabulary(vocab: Container[str], vocab_file: str) -> None:
+    """Checks that a vocabulary is one of BERT.
+
+    Raises:
+      ValueError: it lacks a token that every sequence may need.
+    """
+    missing = [t for t in ("[UNK]", "[CLS]", "[SEP]") if t not in vocab]
+    if missing:
+        raise ValueError(
+            f"{vocab_file} has no {', '.join(missing)}: use the vocabulary "
+            "that came with the checkpoint."
+        )
+
+
 def check_lengths(
     max_seq_length: int,
     max_position_embeddings: int,
@@ -193,6 +238,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     A ValueError, a missing file or an error of TensorFlow's input and output is
     printed without a traceback and the process ends with status 1.
     """
+    # The default; --verbosity=-1 leaves warnings alone.
+    logging.set_verbosity(logging.INFO)
     app.run(functools.partial(_run_main, main))
 
 
@@ -200,8 +247,6 @@ def _run_main(
     main: Callable[[Sequence[str]], None], argv: Sequence[str]
 ) -> None:
     script = os.path.basename(argv[0])
-    if flags.FLAGS["verbosity"].using_default_value:
-        logging.set_verbosity(logging.INFO)
     try:
         if len(argv) > 1:
             raise ValueError(
@@ -219,6 +264,32 @@ def _run_main(
         if not type(error).__module__.startswith("tensorflow") or not message:
             raise
         hint = ""
-        if type(error).__name__ == "ResourceExhaustedError":
-            hint = " Use a smaller batch or shorter sequences."
-        sys.exit(f"{script}: {message.splitlines()[0]}{hint}")
+        is_disk_full = "No space left" in message
+        if (
+            type(error).__name__ == "ResourceExhaustedError"
+            and not is_disk_full
+        ):
+            hint = ". Use a smaller batch or shorter sequences."
+        sys.exit(f"{script}: {_cause(message)}{hint}")
+
+
+def _cause(message: str) -> str:
+    """The one line of TensorFlow's message that says what happened.
+
+    It may be preceded by where the operation was defined, a heading and
+    indented lines, and be in the midst of names of operations:
+
+        Graph execution error:
+
+        Detected at node zeros defined at (most recent call last):
+          File "training.py", line 313, in run_steps
+        OOM when allocating tensor with shape[40000,40000,1000]
+    """
+    headings = ("Graph execution error", "Detected at node", "<stack traces")
+    lines = [
+        line
+        for line in message.splitlines()
+        if line.strip() and not line.startswith((" ", "\t", *headings))
+    ]
+    line = (lines or message.splitlines())[0]
+    return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", line)

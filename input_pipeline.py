@@ -43,11 +43,16 @@ def write_records(
     """
     num_records = 0
     beside = f"{path}.partial"
-    with tf.io.TFRecordWriter(beside) as writer:
-        for feature in features:
-            writer.write(serialize(feature, spec))
-            num_records += 1
-    file_io.rename(beside, path)
+    try:
+        with tf.io.TFRecordWriter(beside) as writer:
+            for feature in features:
+                writer.write(serialize(feature, spec))
+                num_records += 1
+        file_io.rename(beside, path)
+    except BaseException:
+        if file_io.exists(beside):
+            file_io.remove(beside)
+        raise
     return num_records
 
 
@@ -91,7 +96,10 @@ class Records:
         if not paths:
             raise ValueError("There is no record file to read.")
         self._buffers = [_map_file(path) for path in paths]
-        sizes = [_record_sizes(path) for path in paths]
+        sizes = [
+            _record_sizes(path, len(buffer))
+            for path, buffer in zip(paths, self._buffers, strict=True)
+        ]
         self._file_index = np.repeat(
             np.arange(len(paths)), [len(s) for s in sizes]
         )
@@ -120,20 +128,27 @@ def _map_file(path: str) -> bytes | mmap.mmap:
             return reader.read()
 
 
-def _record_sizes(path: str) -> np.ndarray:
+def _record_sizes(path: str, num_bytes: int) -> np.ndarray:
     """Sizes of the records of a file in bytes, its checksums verified."""
     dataset = tf.data.TFRecordDataset(path).map(tf.strings.length).batch(4096)
-    sizes = [np.zeros(0, np.int64)]
+    batches = [np.zeros(0, np.int64)]
     try:
-        sizes.extend(
+        batches.extend(
             batch.astype(np.int64) for batch in dataset.as_numpy_iterator()
         )
     except tf.errors.DataLossError as e:
         raise ValueError(
-            f"{path} is damaged after record {sum(map(len, sizes))}: write it "
-            f"again. ({e.message})"
+            f"{path} is damaged: write it again. ({e.message})"
         ) from None
-    return np.concatenate(sizes)
+    sizes = np.concatenate(batches)
+    # TensorFlow takes a file that breaks off in a header for one that ends.
+    num_read = int(np.sum(sizes + _HEADER_BYTES + _FOOTER_BYTES))
+    if num_read != num_bytes:
+        raise ValueError(
+            f"{path} is damaged: write it again. (It breaks off at {num_read}, "
+            f"{num_bytes - num_read} bytes into a record.)"
+        )
+    return sizes
 
 
 def _offsets(sizes: np.ndarray) -> np.ndarray:

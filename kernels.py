@@ -20,19 +20,21 @@ from typing import Any
 import tensorflow as tf
 
 
-def round_up(size: tf.Tensor, limit: tf.Tensor, num_shapes: int) -> tf.Tensor:
-    """Rounds a dynamic dimension up to one of about `num_shapes` values.
+def round_up(
+    size: tf.Tensor, full_size: tf.Tensor, num_shapes: int
+) -> tf.Tensor:
+    """Rounds a dynamic dimension up to a multiple of full_size / num_shapes.
 
     Args:
       size: int32 [], the number of rows needed.
-      limit: int32 [], the largest number there can be.
-      num_shapes: how many different results there may be.
+      full_size: int32 [], the largest number there can be.
+      num_shapes: how many different results there may be, about.
 
     Returns:
-      int32 [], at least `size` and at most `limit`.
+      int32 [], at least `size`; may be a little over `full_size`.
     """
-    step = tf.maximum(limit // num_shapes, 1)
-    return tf.minimum((size + step - 1) // step * step, limit)
+    step = tf.maximum(full_size // num_shapes, 1)
+    return (size + step - 1) // step * step
 
 
 def dropout(

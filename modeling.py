@@ -22,7 +22,12 @@ from bert_config import (  # noqa: F401
     gelu,
     get_activation,
 )
-from token_layout import make_token_layout, pack, unpack, unpack_sequence
+from token_layout import (
+    make_token_layout,
+    merge_heads,
+    split_heads,
+    unpack_sequence,
+)
 
 
 def fold_in(seed: tf.Tensor | None, scope: str) -> tf.Tensor | None:
@@ -192,45 +197,56 @@ class SelfAttention(BertLayer):
         Returns:
           float [T, H], or [B, H] with `first_only`.
         """
-        query, key, value = self._project(x, layout, first_only)
-        probs = kernels.attention_probs(
-            tf.matmul(query, key, transpose_b=True),  # [B, N, F, S]
-            layout.scores_adder,
-            self.fold_in(seed),
-            head_size=query.shape[-1],
-            rate=self.config.attention_probs_dropout_prob,
-            fuse=layout.fuse,
-        )
-        context = tf.matmul(probs, value)  # [B, N, F, D]
-        context = tf.transpose(context, [0, 2, 1, 3])
-        context = tf.reshape(context, [-1, x.shape[1]])  # [B * F, H]
-        return context if first_only else pack(context, layout)
-
-    def _project(self, x, layout, first_only):
-        """Returns query [B, N, F, D], key and value [B, N, S, D]."""
+        heads = self.config.num_attention_heads
         if first_only:
             first = tf.gather(x, layout.first_token)
-            query = self._heads(self.projections[0](first), [-1, 1], 1)
-            return *query, *self._fused(x, self.projections[1:], layout)
-        return self._fused(x, self.projections, layout)
+            first = self.projections[0](first)  # [B, H]
+            first = tf.reshape(first, [-1, heads, 1, first.shape[1] // heads])
+            parts = [
+                [tf.gather(first, group.sequences), *key_value]
+                for group, key_value in zip(
+                    layout.groups,
+                    self._project(x, layout, self.projections[1:]),
+                    strict=True,
+                )
+            ]
+        else:
+            parts = self._project(x, layout, self.projections)
+        contexts = [
+            self._attend(*part, group, seed, number, layout.fuse)
+            for number, (part, group) in enumerate(
+                zip(parts, layout.groups, strict=True)
+            )
+        ]
+        if not first_only:
+            return merge_heads(contexts, layout)
+        sequences = tf.concat([g.sequences for g in layout.groups], axis=0)
+        context = tf.reshape(tf.concat(contexts, axis=0), [-1, x.shape[1]])
+        return tf.gather(context, tf.argsort(sequences))
 
-    def _fused(self, x, projections, layout):
-        """Applies projections as one matrix product."""
+    def _project(self, x, layout, projections):
+        """Applies projections as one matrix product and splits the heads."""
         kernel = tf.concat([p.kernel for p in projections], axis=1)
         bias = tf.concat([p.bias for p in projections], axis=0)
         rows = tf.nn.bias_add(tf.matmul(x, kernel), bias)
-        return self._heads(
-            unpack(rows, layout), layout.batch_shape, len(projections)
+        return split_heads(
+            rows, layout, len(projections), self.config.num_attention_heads
         )
 
-    def _heads(self, rows, batch_shape, num_parts):
-        """[B * F, parts * H] to a list of [B, N, F, D], one a part."""
-        heads = self.config.num_attention_heads
-        size = self.config.hidden_size // heads
-        x = tf.reshape(
-            rows, [batch_shape[0], batch_shape[1], num_parts, heads, size]
+    def _attend(self, query, key, value, group, seed, number, fuse):
+        """Returns float [G, N, F, D] for one group of sequences."""
+        seed = self.fold_in(seed)
+        if seed is not None:
+            seed += [0, number]  # Another mask for each group.
+        probs = kernels.attention_probs(
+            tf.matmul(query, key, transpose_b=True),  # [G, N, F, L]
+            group.scores_adder,
+            seed,
+            head_size=query.shape[-1],
+            rate=self.config.attention_probs_dropout_prob,
+            fuse=fuse,
         )
-        return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), num=num_parts)
+        return tf.matmul(probs, value)  # [G, N, F, D]
 
 
 class Output(BertLayer):

@@ -144,8 +144,8 @@ class AdamWeightDecayOptimizer:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Updates `variables` and their slots in place.
 
-        One function compiled by XLA, so that norm and update walk through
-        memory once each instead of once for every operation.
+        The update is one function compiled by XLA, which walks through memory
+        once instead of once for every operation.
 
         Args:
           variables: what `build` was given, or a part of it.
@@ -164,12 +164,7 @@ class AdamWeightDecayOptimizer:
         slots = self.slots
 
         @tf.function(jit_compile=True, autograph=False)
-        def update(gradients, learning_rate, is_finite, extra_squared_norm):
-            squares = [tf.reduce_sum(tf.square(g)) for g in gradients]
-            norm = tf.sqrt(tf.add_n(squares) + extra_squared_norm)
-            is_finite = tf.logical_and(is_finite, tf.math.is_finite(norm))
-            # clip_norm / max(norm, clip_norm) is exactly 1 when not clipping.
-            scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        def update(gradients, scale, learning_rate, is_finite):
             for name, gradient in zip(names, gradients, strict=True):
                 self._update_one(
                     variables[name],
@@ -181,14 +176,16 @@ class AdamWeightDecayOptimizer:
                     self.weight_decay_rate if self.decays(name) else 0.0,
                     is_finite,
                 )
-            return is_finite, norm
 
-        return update(
-            [gradients[n] for n in names],
-            self.learning_rate(step),
-            tf.convert_to_tensor(is_finite),
-            tf.convert_to_tensor(extra_squared_norm),
-        )
+        gradients = [gradients[n] for n in names]
+        # Outside: XLA would store the squares before it adds them up.
+        half_squares = tf.add_n([tf.nn.l2_loss(g) for g in gradients])
+        norm = tf.sqrt(2.0 * half_squares + extra_squared_norm)
+        is_finite = tf.logical_and(is_finite, tf.math.is_finite(norm))
+        # clip_norm / max(norm, clip_norm) is exactly 1 when not clipping.
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        update(gradients, scale, self.learning_rate(step), is_finite)
+        return is_finite, norm
 
     def _update_one(
         self, variable, m, v, gradient, scale, learning_rate, decay, is_finite

@@ -22,7 +22,7 @@ class Progress:
         self.last_call = self.last_line = time.monotonic()
         self.line_step, self.line_loss = step, 0.0
         self.seconds_per_step = None
-        self.has_compiled = False
+        self.num_updates = 0
 
     def update(self, step, num_made, loss_sum, norm, learning_rate) -> float:
         """Takes note of the steps made; returns the seconds of one."""
@@ -30,9 +30,11 @@ class Progress:
         seconds = (now - self.last_call) / num_made
         self.last_call = now
         self.line_loss += loss_sum
-        if not self.has_compiled or self.seconds_per_step is None:
-            # The first call compiles and says little about the pace.
-            self.has_compiled, self.seconds_per_step = True, seconds
+        self.num_updates += 1
+        if self.num_updates <= 2:
+            # The first steps compile and say little about the pace: the next
+            # ones replace them.
+            self.seconds_per_step = seconds
         else:
             recent = 0.8 ** min(num_made, 8)
             self.seconds_per_step *= recent
@@ -68,14 +70,22 @@ class Progress:
     def _draw_bar(self, step, text):
         filled = 20 * step // self.num_steps
         bar = "#" * filled + "." * (20 - filled)
-        print(f"\r[{bar}] {text}\033[K", end="", file=sys.stderr, flush=True)
+        self._draw(f"\r[{bar}] {text}\033[K")
 
     def message(self, text):
         """Logs a line of its own."""
-        if self.is_terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._clear_bar()
         logging.info("%s", text)
 
     def close(self):
-        """Writes what is left."""
+        """Clears the bar and writes what is left."""
+        self._clear_bar()
         self.writer.close()
+
+    def _clear_bar(self):
+        if self.is_terminal:
+            self._draw("\r\033[K")
+
+    def _draw(self, text):
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -130,12 +130,13 @@ def main(unused_argv: Sequence[str]) -> None:
     """Trains, evaluates and predicts, as the flags say."""
     values = flags.FLAGS
     config, tokenizer = _check(values)
-    file_io.make_dirs(values.output_dir)
-    processor = _create_processor(values)
+    labels_path = _find_labels(values)
+    processor = _create_processor(values, labels_path)
     # All data is read before training, so that a bad line in the last file
     # does not cost a night.
     examples = _read_examples(values, processor)
-    task = _create_task(values, processor, tokenizer)
+    file_io.make_dirs(values.output_dir)
+    task = _create_task(values, processor, tokenizer, labels_path)
     model = heads.BertClassifier(
         config,
         1 if task.is_regression else len(task.label_list),
@@ -146,7 +147,7 @@ def main(unused_argv: Sequence[str]) -> None:
         _train(values, task, model, examples["train"])
     if not (values.do_eval or values.do_predict):
         return
-    prefix = checkpoint.latest_checkpoint(values.output_dir)
+    prefix = training.find_checkpoint(values.output_dir)
     step = training.load_weights(model, prefix or values.init_checkpoint)
     for set_name, set_examples in examples.items():
         kind, _, suffix = set_name.partition("_")
@@ -162,6 +163,7 @@ def _check(
 ) -> tuple[modeling.BertConfig, tokenization.FullTokenizer]:
     """Checks all flags before anything slow; returns what it had to read."""
     common_flags.check_devices(values)
+    common_flags.check_numbers(values)
     if not (values.do_train or values.do_eval or values.do_predict):
         raise ValueError(
             "nothing to do: give at least one of --do_train, --do_eval and "
@@ -180,6 +182,7 @@ def _check(
     tokenizer = tokenization.FullTokenizer(
         values.vocab_file, do_lower_case=values.do_lower_case
     )
+    common_flags.check_vocabulary(tokenizer.vocab, values.vocab_file)
     common_flags.check_lengths(
         values.max_seq_length,
         config.max_position_embeddings,
@@ -193,11 +196,11 @@ def _check(
             f"--data_dir={values.data_dir} is not a directory: give the one "
             "that holds the task's .tsv files."
         )
+    common_flags.check_output_dir(values.output_dir)
+    latest = training.find_checkpoint(values.output_dir)
     if values.init_checkpoint:
         checkpoint.list_variables(values.init_checkpoint)
-    elif not values.do_train and not checkpoint.latest_checkpoint(
-        values.output_dir
-    ):
+    elif not values.do_train and not latest:
         raise ValueError(
             f"there is no checkpoint in --output_dir={values.output_dir}: "
             "train first, or name one with --init_checkpoint."
@@ -205,37 +208,38 @@ def _check(
     return config, tokenizer
 
 
-def _create_processor(values: flags.FlagValues) -> DataProcessor:
-    """Makes the task's processor; one without training knows its labels."""
+def _find_labels(values: flags.FlagValues) -> str | None:
+    """The labels file that goes with the checkpoint in use.
+
+    None for a new run, which finds its own labels: a checkpoint to start from
+    may be of another task, and a file without a checkpoint says nothing.
+    """
+    if training.find_checkpoint(values.output_dir):
+        place = values.output_dir
+    elif values.do_train:
+        return None
+    else:
+        place = os.path.dirname(checkpoint.resolve(values.init_checkpoint))
+    return os.path.join(place, LABELS_FILE)
+
+
+def _create_processor(
+    values: flags.FlagValues, labels_path: str | None
+) -> DataProcessor:
+    """Makes the task's processor; that of the user's own files needs labels."""
     name = glue.canonical_task_name(values.task_name)
     processor = glue.TASKS[name].processor
     if name != "tsv":
         return processor()
-    labels = None
-    path = _find_labels_file(values)
-    if path:
-        labels = glue.read_labels(path, name)
-    elif not values.do_train:
+    if labels_path is None:
+        return processor(values.tsv_columns)
+    if not file_io.exists(labels_path):
         raise FileNotFoundError(
-            f"{LABELS_FILE} is missing from --output_dir={values.output_dir}: "
-            "it is written by --do_train and says which label is which."
+            f"{labels_path} is missing: it is written by --do_train, beside "
+            "the checkpoints, and says which label is which."
         )
+    labels = glue.read_labels(labels_path, name)
     return processor(values.tsv_columns, labels)
-
-
-def _find_labels_file(values: flags.FlagValues) -> str | None:
-    """The labels of this run, or those beside the checkpoint it predicts with.
-
-    A new run finds its own: a checkpoint to start from may be of another task.
-    """
-    places = [values.output_dir]
-    if values.init_checkpoint and not values.do_train:
-        places.append(os.path.dirname(values.init_checkpoint))
-    for place in places:
-        path = os.path.join(place, LABELS_FILE)
-        if file_io.exists(path):
-            return path
-    return None
 
 
 def _read_examples(
@@ -273,21 +277,14 @@ def _create_task(
     values: flags.FlagValues,
     processor: DataProcessor,
     tokenizer: tokenization.FullTokenizer,
+    labels_path: str | None,
 ) -> _Task:
-    """Puts the task together and, when training, stores its labels."""
+    """Puts the task together; a new run's labels are stored."""
     name = glue.canonical_task_name(values.task_name)
     definition = glue.TASKS[name]
     label_list = processor.get_labels()
     path = os.path.join(values.output_dir, LABELS_FILE)
-    if file_io.exists(path):
-        stored = glue.read_labels(path, name)
-        if stored != label_list:
-            raise ValueError(
-                f"{path}: a run with the labels {', '.join(stored)} is in this "
-                f"directory, this one has {', '.join(label_list)}. Choose "
-                "another --output_dir."
-            )
-    elif values.do_train:
+    if labels_path is None:
         if len(label_list) == 1:
             raise ValueError(
                 f"all training examples have the label {label_list[0]!r}: "
@@ -296,6 +293,14 @@ def _create_task(
         glue.write_labels(
             path, label_list, name, is_regression=definition.is_regression
         )
+    elif labels_path == path and file_io.exists(path):
+        stored = glue.read_labels(path, name)
+        if stored != label_list:
+            raise ValueError(
+                f"{path}: a run with the labels {', '.join(stored)} is in this "
+                f"directory, this one has {', '.join(label_list)}. Choose "
+                "another --output_dir."
+            )
     return _Task(
         name=name,
         processor=processor,
@@ -391,9 +396,17 @@ def _rows(task, model, examples, path, batch_size, predict_fn) -> list[dict]:
         examples, task.label_list, task.max_seq_length, task.tokenizer, path
     )
     dataset = input_pipeline.eval_dataset(path, task.spec, batch_size)
-    return list(
+    rows = list(
         training.predict(model, predict_fn, dataset, num_examples=len(examples))
     )
+    for example, row in zip(examples, rows, strict=True):
+        if not all(np.isfinite(value).all() for value in row.values()):
+            raise ValueError(
+                f"What the model says of {example.guid} is not a finite "
+                "number: a weight in its checkpoint is damaged, or training "
+                "went wrong. Use an earlier checkpoint."
+            )
+    return rows
 
 
 def _evaluate(

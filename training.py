@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import math
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 import checkpoint
+import file_io
 import progress
 
 GLOBAL_STEP = "global_step"
@@ -45,6 +47,29 @@ def create_strategy() -> tf.distribute.Strategy:
 
 # ---------------------------------------------------------------------------
 # Starting: where weights come from.
+
+
+def find_checkpoint(output_dir: str) -> str | None:
+    """Returns the latest checkpoint of a run, None if there is none yet.
+
+    Raises:
+      ValueError: there are checkpoints, but all of them are damaged. A run
+        that began anew would overwrite what can perhaps be saved.
+    """
+    latest = checkpoint.latest_checkpoint(output_dir)
+    if latest is None and file_io.is_dir(output_dir):
+        damaged = [
+            name
+            for name in file_io.list_dir(output_dir)
+            if re.fullmatch(r"model\.ckpt-\d+\.index", name)
+        ]
+        if damaged:
+            raise ValueError(
+                f"{output_dir}: {', '.join(damaged)}: not one checkpoint of "
+                "this run can be read, see the warnings above. Copy them here "
+                "again, or choose an empty output_dir to start anew."
+            )
+    return latest
 
 
 def load_weights(model: keras.Model, prefix: str) -> int:
@@ -83,7 +108,7 @@ def _start(
     init_checkpoint: str | None,
 ) -> None:
     """Resumes, or else warm-starts, or else leaves the initial values."""
-    latest = checkpoint.latest_checkpoint(output_dir)
+    latest = find_checkpoint(output_dir)
     if latest:
         _resume({**variables, **slots, GLOBAL_STEP: global_step}, latest)
         logging.info(
@@ -246,7 +271,7 @@ def train(
         )
         report.message(f"Saved {prefix}")
 
-    with _signals() as received:
+    with _signals() as received, contextlib.closing(report):
         while step < num_train_steps:
             next_save = (
                 step // save_checkpoints_steps + 1
@@ -289,7 +314,6 @@ def train(
                     "from here."
                 )
                 raise SystemExit(128 + received[0])
-    report.close()
     return step
 
 
@@ -439,7 +463,8 @@ def evaluate(
         return sums
 
     totals: dict[str, np.ndarray] = {}
-    for sums in _map_batches(model, sums_of, dataset.take(max_steps or -1)):
+    dataset = dataset.take(-1 if max_steps is None else max_steps)
+    for sums in _map_batches(model, sums_of, dataset):
         for name, pair in sums.items():
             # float64, or a long evaluation stops adding up.
             pair = np.array([np.float64(x) for x in pair])

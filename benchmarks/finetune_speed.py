@@ -66,7 +66,7 @@ SIDES = {
 class OurSide:
     """Our model, its data and its training run."""
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, output_dir: str):
         """Reads the data and builds the model; the clock has not started."""
         sys.path.insert(0, str(HERE.parent))
         os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -88,7 +88,9 @@ class OurSide:
         # Rows for the next training step, and the end of the one before it.
         self.rows_to_train = queue.SimpleQueue()
         self.is_waiting = queue.SimpleQueue()
-        threading.Thread(target=self._train, daemon=True).start()
+        threading.Thread(
+            target=self._train, args=[output_dir], daemon=True
+        ).start()
         self.is_waiting.get()
 
         @tf.function(autograph=False, reduce_retracing=True)
@@ -97,7 +99,7 @@ class OurSide:
 
         self.probabilities = probabilities
 
-    def _train(self) -> None:
+    def _train(self, output_dir: str) -> None:
         """Trains with the library's own loop, which waits for its batches.
 
         With one step a call the loop asks for a batch when the step before is
@@ -111,25 +113,24 @@ class OurSide:
             len(self.arrays["input_ids"]) / self.args.batch_size * 3
         )
         try:
-            with tempfile.TemporaryDirectory() as output_dir:
-                training.train(
-                    self.model,
-                    optimization.create_optimizer(
-                        self.args.learning_rate,
-                        num_train_steps,
-                        num_train_steps // 10,
-                    ),
-                    losses.classifier_loss,
-                    lambda step: self._fed_dataset(),
-                    loss_weights_fn=losses.classifier_loss_weights,
-                    num_train_steps=FOR_EVER,
-                    output_dir=output_dir,
-                    batch_size=self.args.batch_size,
-                    init_checkpoint=self.args.init_checkpoint,
-                    random_seed=self.args.seed,
-                    save_checkpoints_steps=FOR_EVER,
-                    iterations_per_loop=1,
-                )
+            training.train(
+                self.model,
+                optimization.create_optimizer(
+                    self.args.learning_rate,
+                    num_train_steps,
+                    num_train_steps // 10,
+                ),
+                losses.classifier_loss,
+                lambda step: self._fed_dataset(),
+                loss_weights_fn=losses.classifier_loss_weights,
+                num_train_steps=FOR_EVER,
+                output_dir=output_dir,
+                batch_size=self.args.batch_size,
+                init_checkpoint=self.args.init_checkpoint,
+                random_seed=self.args.seed,
+                save_checkpoints_steps=FOR_EVER,
+                iterations_per_loop=1,
+            )
         except BaseException:
             traceback.print_exc()
             # The main thread waits for a step that will not be made.
@@ -240,16 +241,17 @@ def read_arrays(args: argparse.Namespace) -> dict:
 def serve(args: argparse.Namespace) -> None:
     """Answers one JSON line to each line "VERB PADDING START N" it reads."""
     out, sys.stdout = sys.stdout, sys.stderr
-    side = OurSide(args)
-    answer = {"ready": True, "peer": f"TensorFlow {side.tf.__version__}"}
-    print(json.dumps(answer), file=out, flush=True)
-    for line in sys.stdin:
-        verb, _, start, count = line.split()
-        if verb == "matmul":
-            answer = side.matmul_rates(int(count))
-        else:
-            answer = side.run(verb, int(start), int(count))
+    with tempfile.TemporaryDirectory() as output_dir:
+        side = OurSide(args, output_dir)
+        answer = {"ready": True, "library": f"TensorFlow {side.tf.__version__}"}
         print(json.dumps(answer), file=out, flush=True)
+        for line in sys.stdin:
+            verb, _, start, count = line.split()
+            if verb == "matmul":
+                answer = side.matmul_rates(int(count))
+            else:
+                answer = side.run(verb, int(start), int(count))
+            print(json.dumps(answer), file=out, flush=True)
     # The training thread still waits for a batch: nothing is to be tidied up.
     os._exit(0)
 
@@ -367,7 +369,10 @@ def report(args: argparse.Namespace, answers: dict, rates: list) -> None:
         for side_answers in answers.values()
         for answer in side_answers
     ]
-    print(f"other processes kept {spread(others, 2)} cores busy meanwhile")
+    print(
+        f"other processes kept {spread(others, 2)} cores busy meanwhile"
+        + "; that distorts, repeat" * (max(others) > 0.1)
+    )
     medians = {}
     for name, title in (
         ("feed_forward", "float32 matmul, feed-forward"),
@@ -435,7 +440,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("--rounds", type=int, default=5)
     add("--steps", type=int, default=4, help="timed steps of each side a round")
     add("--warmup_steps", type=int, default=2, help="of the peer, not timed")
-    add("--our_warmup_steps", type=int, default=10, help="not timed")
+    add(
+        "--our_warmup_steps",
+        type=int,
+        default=40,
+        help="not timed; enough for every shape of batch to be compiled",
+    )
     add("--max_seq_length", type=int, default=128)
     add("--batch_size", type=int, default=32)
     add("--learning_rate", type=float, default=5e-5)
@@ -461,7 +471,7 @@ def main() -> None:
         for side, command in commands(args, argv).items()
     }
     for side, process in processes.items():
-        print(f"{side}: {process.about['peer']}")
+        print(f"{side}: {process.about['library']}")
     print(
         f"batch {args.batch_size}, max_seq_length {args.max_seq_length}, "
         f"{args.rounds} rounds of {args.steps} steps, {args.threads} threads, "

@@ -288,7 +288,7 @@ def main() -> None:
         print(json.dumps(values), file=out, flush=True)
 
     about = {
-        "peer": f"transformers {transformers.__version__}, "
+        "library": f"transformers {transformers.__version__}, "
         f"torch {torch.__version__}",
         "attention": args.attention,
         "threads": torch.get_num_threads(),

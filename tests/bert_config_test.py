@@ -84,8 +84,9 @@ def test_a_change_of_the_dict_leaves_the_config_alone():
     assert config.to_dict()["layers"] == [1, 2]
 
 
-def test_is_importable_from_modeling_as_released():
-    assert modeling.BertConfig is BertConfig
+@pytest.mark.parametrize("name", ["BertConfig", "gelu", "get_activation"])
+def test_is_importable_from_modeling_as_released(name):
+    assert getattr(modeling, name) is getattr(bert_config, name)
 
 
 # LayerNorm's epsilon.
