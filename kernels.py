@@ -4,7 +4,8 @@ On a CPU a training step of BERT spends as long on element-wise operations as on
 matrix products when every addition and every dropout walks through memory on
 its own. With `fuse` the operations between two products are one function that
 XLA compiles into a few loops, for the forward and for the backward pass. The
-backward pass starts from the inputs again, so nothing in between is kept.
+backward pass starts from the inputs again: of what is in between only the mask
+of dropout is kept.
 
 XLA compiles once for every shape: `round_up` keeps the number of shapes small.
 Without `fuse` the same functions are ordinary TensorFlow, which is right for
@@ -38,10 +39,7 @@ def round_up(
 
 
 def dropout(
-    x: tf.Tensor,
-    rate: float | None,
-    seed: tf.Tensor | None,
-    alg: str = "philox",
+    x: tf.Tensor, rate: float | None, seed: tf.Tensor | None
 ) -> tf.Tensor:
     """Sets each element to 0 with probability `rate` and scales up the others.
 
@@ -50,15 +48,25 @@ def dropout(
       rate: probability in [0, 1); None is 0.
       seed: int32 [2]; the same seed and shape give the same zeros. None means
         inference: `x` is returned.
-      alg: "philox", or "threefry", which needs XLA and is twice as fast there.
 
     Returns:
       A tensor of the shape and dtype of `x`.
     """
     if seed is None or not rate:
         return x
-    uniform = tf.random.stateless_uniform(tf.shape(x), seed, alg=alg)
-    return tf.where(uniform >= rate, x * (1.0 / (1.0 - rate)), 0.0)
+    return _drop(x, _draw_kept(tf.shape(x), rate, seed, "philox"), rate)
+
+
+def _draw_kept(shape, rate, seed, alg):
+    """Which elements dropout keeps: bool of `shape`."""
+    return tf.random.stateless_uniform(shape, seed, alg=alg) >= rate
+
+
+def _drop(x, kept, rate):
+    """Applies a mask of `_draw_kept`; None keeps everything."""
+    if kept is None:
+        return x
+    return tf.where(kept, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
 def layer_norm(
@@ -97,13 +105,11 @@ def bias_activation(
     Returns:
       float [T, X].
     """
-    return _run(
-        _bias_activation, (x, bias), (), fuse=fuse, activation=activation
-    )
+    return _run(_bias_activation, (x, bias), fuse=fuse, activation=activation)
 
 
-def _bias_activation(x, bias, *, activation):
-    return activation(tf.nn.bias_add(x, bias))
+def _bias_activation(x, bias, kept, rate, *, activation):
+    return _drop(activation(tf.nn.bias_add(x, bias)), kept, rate)
 
 
 def add_and_norm(
@@ -137,17 +143,54 @@ def add_and_norm(
     return _run(
         _add_and_norm,
         (x, bias, residual, gamma, beta),
-        (seed,),
         fuse=fuse,
         rate=rate,
+        seed=seed,
         epsilon=epsilon,
-        alg="threefry" if fuse else "philox",
     )
 
 
-def _add_and_norm(x, bias, residual, gamma, beta, seed, *, rate, epsilon, alg):
-    x = dropout(tf.nn.bias_add(x, bias), rate, seed, alg)
+def _add_and_norm(x, bias, residual, gamma, beta, kept, rate, *, epsilon):
+    x = _drop(tf.nn.bias_add(x, bias), kept, rate)
     return layer_norm(x + residual, gamma, beta, epsilon)
+
+
+def norm_and_drop(
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor | None,
+    *,
+    rate: float | None,
+    epsilon: float,
+    fuse: bool,
+) -> tf.Tensor:
+    """Returns dropout(LayerNorm(x)).
+
+    Args:
+      x: float [T, H].
+      gamma: float [H], see `layer_norm`.
+      beta: float [H].
+      seed: int32 [2] or None, see `dropout`.
+      rate: probability of dropping an element.
+      epsilon: see `layer_norm`.
+      fuse: see the module.
+
+    Returns:
+      float [T, H].
+    """
+    return _run(
+        _norm_and_drop,
+        (x, gamma, beta),
+        fuse=fuse,
+        rate=rate,
+        seed=seed,
+        epsilon=epsilon,
+    )
+
+
+def _norm_and_drop(x, gamma, beta, kept, rate, *, epsilon):
+    return _drop(layer_norm(x, gamma, beta, epsilon), kept, rate)
 
 
 def attention_probs(
@@ -177,59 +220,72 @@ def attention_probs(
     return _run(
         _attention_probs,
         (scores,),
-        (adder, seed),
+        (adder,),
         fuse=fuse,
-        scale=1.0 / math.sqrt(head_size),
         rate=rate,
-        alg="threefry" if fuse else "philox",
+        seed=seed,
+        scale=1.0 / math.sqrt(head_size),
     )
 
 
-def _attention_probs(scores, adder, seed, *, scale, rate, alg):
-    scores32 = tf.cast(scores, tf.float32) * scale + adder
-    probs = dropout(tf.nn.softmax(scores32), rate, seed, alg)
-    return tf.cast(probs, scores.dtype)
+def _attention_probs(scores, adder, kept, rate, *, scale):
+    probs = tf.nn.softmax(tf.cast(scores, tf.float32) * scale + adder)
+    return tf.cast(_drop(probs, kept, rate), scores.dtype)
 
 
 def _run(
     function: Callable,
     inputs: tuple[tf.Tensor, ...],
-    constants: tuple[tf.Tensor | None, ...],
+    constants: tuple[tf.Tensor, ...] = (),
     *,
     fuse: bool,
+    rate: float | None = None,
+    seed: tf.Tensor | None = None,
     **static: Any,
 ) -> tf.Tensor:
-    """Calls `function`, differentiable in `inputs` and not in `constants`."""
+    """Calls `function`, which drops elements of the shape of its first input.
+
+    It is differentiable in `inputs`, not in `constants`.
+    """
+    if seed is None or not rate:
+        rate = seed = None
     if not fuse:
-        return function(*inputs, *constants, **static)
-    forward, backward = _compiled(function, tuple(sorted(static.items())))
+        kept = None
+        if rate:
+            kept = _draw_kept(tf.shape(inputs[0]), rate, seed, "philox")
+        return function(*inputs, *constants, kept, rate, **static)
+    forward, backward = _compiled(function, rate, tuple(sorted(static.items())))
 
     @tf.custom_gradient
     def differentiable(*inputs):
-        def gradient(upstream):
-            return backward(inputs, constants, upstream)
-
-        return forward(inputs, constants), gradient
+        output, kept = forward(inputs, constants, seed)
+        return output, lambda dy: backward(inputs, constants, kept, dy)
 
     return differentiable(*map(tf.convert_to_tensor, inputs))
 
 
 @functools.cache
-def _compiled(function: Callable, static: tuple) -> tuple[Callable, Callable]:
+def _compiled(
+    function: Callable, rate: float | None, static: tuple
+) -> tuple[Callable, Callable]:
     """The two compiled passes, shared by all layers: one compilation each."""
     compile_ = functools.partial(
         tf.function, jit_compile=True, autograph=False, reduce_retracing=True
     )
 
     @compile_
-    def forward(inputs, constants):
-        return function(*inputs, *constants, **dict(static))
+    def forward(inputs, constants, seed):
+        kept = None
+        if rate:
+            # Of XLA's generators this one makes the fastest loops.
+            kept = _draw_kept(tf.shape(inputs[0]), rate, seed, "threefry")
+        return function(*inputs, *constants, kept, rate, **dict(static)), kept
 
     @compile_
-    def backward(inputs, constants, upstream):
+    def backward(inputs, constants, kept, upstream):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            output = function(*inputs, *constants, **dict(static))
+            output = function(*inputs, *constants, kept, rate, **dict(static))
         return tape.gradient(output, inputs, upstream)
 
     return forward, backward

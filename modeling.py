@@ -154,6 +154,7 @@ class Embeddings(BertLayer):
         position_ids,
         num_positions,
         seed=None,
+        fuse=False,
     ):
         """Int32 ids [T], three times, below int32 [], to float [T, H]."""
         x = tf.gather(tf.convert_to_tensor(self.word_embeddings), input_ids)
@@ -166,8 +167,15 @@ class Embeddings(BertLayer):
         # A slice has a dense gradient, as released (it counts differently in
         # the norm of `train`'s clip_sparse_rows).
         x += tf.gather(self.position_embeddings[:num_positions], position_ids)
-        x = self.layer_norm(x)
-        return self.dropout(x, self.config.hidden_dropout_prob, seed)
+        return kernels.norm_and_drop(
+            x,
+            self.layer_norm.gamma,
+            self.layer_norm.beta,
+            self.fold_in(seed),
+            rate=self.config.hidden_dropout_prob,
+            epsilon=self.config.layer_norm_epsilon,
+            fuse=fuse,
+        )
 
 
 class SelfAttention(BertLayer):
@@ -506,6 +514,7 @@ class BertModel(BertLayer):
             pack_ids(position_ids),
             length,
             seed=seed,
+            fuse=layout.fuse,
         )
         layers = self.encoder(
             embedded, layout=layout, seed=seed, first_only=first_token_only

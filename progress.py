@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import os
 import sys
 import time
 
@@ -39,9 +40,9 @@ class Progress:
             recent = 0.8 ** min(num_made, 8)
             self.seconds_per_step *= recent
             self.seconds_per_step += (1.0 - recent) * seconds
-        text = self._text(step, loss_sum / num_made, learning_rate)
         if self.is_terminal:
-            self._draw_bar(step, text)
+            fields = self._fields(step, loss_sum / num_made, learning_rate)
+            self._draw_bar(step, *fields)
         is_last = step >= self.num_steps
         if now - self.last_line >= SECONDS_BETWEEN_LINES or is_last:
             mean_loss = self.line_loss / (step - self.line_step)
@@ -53,24 +54,32 @@ class Progress:
                 tf.summary.scalar("examples_per_second", pace * self.batch_size)
             self.writer.flush()
             if not self.is_terminal or is_last:
-                self.message(self._text(step, mean_loss, learning_rate))
+                fields = self._fields(step, mean_loss, learning_rate)
+                self.message("  ".join(fields))
             self.last_line = now
             self.line_step, self.line_loss = step, 0.0
         return seconds
 
-    def _text(self, step, loss, learning_rate):
+    def _fields(self, step, loss, learning_rate):
         remaining = (self.num_steps - step) * self.seconds_per_step
         return (
-            f"step {step}/{self.num_steps}  loss {loss:.4f}  "
-            f"learning rate {learning_rate:.3g}  "
-            f"{self.batch_size / self.seconds_per_step:.1f} examples/s  "
-            f"ETA {datetime.timedelta(seconds=math.ceil(remaining))}"
+            f"step {step}/{self.num_steps}",
+            f"loss {loss:.4f}",
+            f"learning rate {learning_rate:.3g}",
+            f"{self.batch_size / self.seconds_per_step:.1f} examples/s",
+            f"ETA {datetime.timedelta(seconds=math.ceil(remaining))}",
         )
 
-    def _draw_bar(self, step, text):
+    def _draw_bar(self, step, done, loss, rate, pace, eta):
         filled = 20 * step // self.num_steps
-        bar = "#" * filled + "." * (20 - filled)
-        self._draw(f"\r[{bar}] {text}\033[K")
+        line = f"[{'#' * filled}{'.' * (20 - filled)}] {done}"
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        for field in (eta, loss, pace, rate):
+            # A line that wraps cannot be drawn over.
+            if len(line) + 2 + len(field) >= columns:
+                break
+            line += f"  {field}"
+        self._draw(f"\r{line}\033[K")
 
     def message(self, text):
         """Logs a line of its own."""

@@ -14,6 +14,8 @@ import tensorflow as tf
 from absl import flags, logging
 
 import checkpoint
+import classifier_features
+import classifier_results
 import common_flags
 import file_io
 import glue
@@ -27,17 +29,21 @@ import tokenization
 import training
 
 # The released names that people import from this script.
-from glue import (  # noqa: F401
-    ColaProcessor,
+from classifier_examples import (  # noqa: F401
     DataProcessor,
     InputExample,
-    InputFeatures,
-    MnliProcessor,
-    MrpcProcessor,
     PaddingInputExample,
-    XnliProcessor,
+)
+from classifier_features import (  # noqa: F401
+    InputFeatures,
     convert_examples_to_features,
     convert_single_example,
+)
+from glue import (  # noqa: F401
+    ColaProcessor,
+    MnliProcessor,
+    MrpcProcessor,
+    XnliProcessor,
 )
 
 # What the ids of a trained classifier mean, beside its checkpoints.
@@ -123,7 +129,9 @@ class _Task(NamedTuple):
 
     @property
     def spec(self) -> input_pipeline.Spec:
-        return glue.classifier_spec(self.max_seq_length, self.is_regression)
+        return classifier_features.classifier_spec(
+            self.max_seq_length, self.is_regression
+        )
 
 
 def main(unused_argv: Sequence[str]) -> None:
@@ -325,16 +333,16 @@ def file_based_convert_examples_to_features(
       examples: what to write.
       label_list: all labels in the order of their ids; empty for regression.
       max_seq_length: tokens of an example.
-      tokenizer: see `glue.convert_single_example`.
+      tokenizer: see `classifier_features.convert_single_example`.
       output_file: the file.
     """
-    features = glue.convert_examples_to_features(
+    features = classifier_features.convert_examples_to_features(
         examples, label_list, max_seq_length, tokenizer
     )
     input_pipeline.write_records(
         output_file,
         (feature.as_record() for feature in features),
-        glue.classifier_spec(max_seq_length, not label_list),
+        classifier_features.classifier_spec(max_seq_length, not label_list),
     )
 
 
@@ -439,7 +447,7 @@ def _evaluate(
     columns = {key: np.stack([row[key] for row in rows]) for key in rows[0]}
     scores = _scores(task, columns, values.eval_batch_size)
     path = os.path.join(values.output_dir, f"eval_results{suffix}.txt")
-    glue.write_eval_results(path, {**scores, "global_step": step})
+    classifier_results.write_eval_results(path, {**scores, "global_step": step})
     for name, score in sorted(scores.items()):
         logging.info("  %s = %s", name, score)
     logging.info("Scores: %s", path)
@@ -453,7 +461,7 @@ def _evaluate(
             len(task.label_list),
         )
         path = os.path.join(values.output_dir, f"eval_report{suffix}.txt")
-        glue.write_eval_report(
+        classifier_results.write_eval_report(
             path,
             task.label_list,
             confusion,
@@ -511,8 +519,10 @@ def _predict(
     )
     probabilities = [row["probabilities"] for row in rows]
     path = functools.partial(os.path.join, values.output_dir)
-    glue.write_test_results(path(f"test_results{suffix}.tsv"), probabilities)
-    glue.write_test_predictions(
+    classifier_results.write_test_results(
+        path(f"test_results{suffix}.tsv"), probabilities
+    )
+    classifier_results.write_test_predictions(
         path(f"test_predictions{suffix}.tsv"),
         [
             row[0] if task.is_regression else task.label_list[row.argmax()]

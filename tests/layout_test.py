@@ -30,7 +30,11 @@ LIBRARY = {
     "common_flags": set(),
     "progress": set(),
     "training": {"checkpoint", "progress"},
-    "glue": {"features"},
+    "hugging_face": {"bert_config", "tokenization"},
+    "classifier_examples": set(),
+    "classifier_features": {"classifier_examples", "features"},
+    "classifier_results": set(),
+    "glue": {"classifier_examples"},
     "squad": {"features", "tokenization"},
     "ner": {"features"},
 }
@@ -46,7 +50,17 @@ SCRIPTS = {
     "create_vocab",
     "extend_vocab",
 }
-TEXT_MODULES = {"tokenization", "features", "metrics", "glue", "squad", "ner"}
+TEXT_MODULES = {
+    "tokenization",
+    "features",
+    "metrics",
+    "classifier_examples",
+    "classifier_features",
+    "classifier_results",
+    "glue",
+    "squad",
+    "ner",
+}
 FRAMEWORKS = {"tensorflow", "keras", "tensorboard"}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -196,6 +210,8 @@ def test_text_modules_do_not_load_tensorflow():
         ("modeling", "from file_io import open_file\nimport losses", "losses"),
         ("training", "def f():\n  import modeling", "imports modeling"),
         ("glue", "import run_classifier", "imports run_classifier"),
+        ("classifier_examples", "import glue", "imports glue"),
+        ("hugging_face", "import checkpoint", "imports checkpoint"),
         ("run_classifier", "import run_squad", "imports run_squad"),
         ("losses", "from . import modeling", "name the module in full"),
         ("glue", "import_module('ner')", "imports ner"),

@@ -459,6 +459,26 @@ def test_hidden_dropout_drops_its_share_of_the_embeddings():
     assert abs(share - 0.25) < 5.0 * np.sqrt(0.25 * 0.75 / (256 * 12 * 16))
 
 
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("half", ["attention", "feed-forward"])
+def test_hidden_dropout_drops_its_share_of_each_half_of_a_layer(half, fuse):
+    bert, _ = make_bert(config_with(hidden_dropout_prob=0.25))
+    layer = bert.encoder.transformer_layers[1]
+    output_layer = (
+        layer.attention if half == "attention" else layer
+    ).output_layer
+    # All ones, normalised: what was dropped is below the mean of its row.
+    output_layer.dense.kernel.assign(0.0 * output_layer.dense.kernel)
+    output_layer.dense.bias.assign(np.ones(16))
+    output_layer.layer_norm.gamma.assign(np.ones(16))
+    output_layer.layer_norm.beta.assign(np.zeros(16))
+    x = tf.zeros([3000, output_layer.dense.kernel.shape[0]])
+    got = output_layer(x, tf.zeros([3000, 16]), seed=SEED, fuse=fuse)
+    share = np.mean(got < -0.5)
+    # Five standard deviations of 48,000 coins.
+    assert abs(share - 0.25) < 5.0 * np.sqrt(0.25 * 0.75 / 48_000)
+
+
 @REMOVE_PADDING
 @pytest.mark.parametrize("fuse", [True, False])
 def test_equal_sequences_get_masks_of_their_own(remove_padding, fuse):

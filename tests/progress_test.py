@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import re
+import termios
 import types
 
 import pytest
@@ -142,12 +143,35 @@ def test_bar_on_a_terminal_is_drawn_over_itself(tmp_path, clock, terminal):
     clock.now += 2.0
     report.update(25, 25, 50.0, 1.0, 1e-4)
     assert terminal() == (
-        "\r[#####...............] step 25/100  loss 2.0000  learning rate "
-        "0.0001  100.0 examples/s  ETA 0:00:06\033[K"
+        "\r[#####...............] step 25/100  ETA 0:00:06  loss 2.0000  100.0 "
+        "examples/s\033[K"
     )
     clock.now += 2.0
     report.update(50, 25, 25.0, 1.0, 1e-4)
     assert terminal().startswith("\r[##########..........] step 50/100  ")
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        (40, "step 25/100"),
+        (60, "step 25/100  ETA 0:00:06"),
+        (
+            120,
+            "step 25/100  ETA 0:00:06  loss 2.0000  100.0 examples/s  "
+            "learning rate 0.0001",
+        ),
+    ],
+)
+def test_bar_is_never_wider_than_the_terminal(
+    tmp_path, clock, terminal, columns, wanted
+):
+    # A line that wraps could not be drawn over.
+    termios.tcsetwinsize(progress.sys.stderr, (24, columns))
+    report = start(tmp_path)
+    clock.now += 2.0
+    report.update(25, 25, 50.0, 1.0, 1e-4)
+    assert terminal() == f"\r[#####...............] {wanted}\033[K"
 
 
 def test_message_clears_the_bar_first(tmp_path, clock, terminal, log):
