@@ -219,13 +219,14 @@ class OurSide:
 
 def read_arrays(args: argparse.Namespace) -> dict:
     """Returns train.tsv as int32 arrays [num_rows, ...], by record name."""
+    import classifier_features
     import glue
     import tokenization
 
     processor = glue.MrpcProcessor()
     records = [
         features.as_record()
-        for features in glue.convert_examples_to_features(
+        for features in classifier_features.convert_examples_to_features(
             processor.get_train_examples(args.data_dir),
             processor.get_labels(),
             args.max_seq_length,

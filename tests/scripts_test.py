@@ -33,7 +33,7 @@ CONFIG = {
 }
 NUM_STEPS = 100
 SAVE_STEPS = 5
-FAILSAFE_SECONDS = 120
+FAILSAFE_SECONDS = 300
 
 
 def command_line(tmp_path, output_dir, **flags):
@@ -92,6 +92,7 @@ def wait_for_checkpoint(process, output_dir, after=-1):
             return
         time.sleep(0.005)
     process.kill()
+    process.communicate()
     raise AssertionError("the script ended, or hangs, without a checkpoint")
 
 
@@ -233,12 +234,13 @@ def test_ctrl_c_on_a_terminal_saves_and_leaves_no_bar(tmp_path):
     os.close(writer)
     thread = threading.Thread(target=collect)
     thread.start()
-    wait_for_checkpoint(process, output_dir)
-    process.send_signal(signal.SIGINT)
     try:
+        wait_for_checkpoint(process, output_dir)
+        process.send_signal(signal.SIGINT)
         assert process.wait(FAILSAFE_SECONDS) == 130
     finally:
         process.kill()
+        process.wait()
         thread.join()
         os.close(reader)
     text = shown.decode()
