@@ -146,7 +146,9 @@ class OurSide:
                 yield {name: array[rows] for name, array in self.arrays.items()}
 
         signature = {
-            name: self.tf.TensorSpec((None, *array.shape[1:]), self.tf.int32)
+            name: self.tf.TensorSpec(
+                (self.args.batch_size, *array.shape[1:]), self.tf.int32
+            )
             for name, array in self.arrays.items()
         }
         dataset = self.tf.data.Dataset.from_generator(
