@@ -150,6 +150,8 @@ def main(unused_argv: Sequence[str]) -> None:
         1 if task.is_regression else len(task.label_list),
         random_seed=values.random_seed,
         remove_padding=values.remove_padding,
+        # XLA's code for every shape of batch pays on a CPU only.
+        fuse=not tf.config.list_physical_devices("GPU"),
     )
     if values.do_train:
         _train(values, task, model, examples["train"])
@@ -194,7 +196,8 @@ def _check(
     common_flags.check_lengths(
         values.max_seq_length,
         config.max_position_embeddings,
-        len(tokenizer.vocab),
+        # Not their number: of a token that is there twice the last id counts.
+        max(tokenizer.vocab.values()) + 1,
         config.vocab_size,
         vocab_file=values.vocab_file,
         bert_config_file=values.bert_config_file,

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -37,7 +37,11 @@ def named_variables(model: keras.Model) -> dict[str, tf.Variable]:
 
     The name is the variable's path without the name of the model itself.
     """
-    return {v.path.partition("/")[2]: v.value for v in model.variables}
+    return _by_name(model.variables)
+
+
+def _by_name(variables: Sequence[keras.Variable]) -> dict[str, tf.Variable]:
+    return {v.path.partition("/")[2]: v.value for v in variables}
 
 
 def create_strategy() -> tf.distribute.Strategy:
@@ -231,9 +235,7 @@ def train(
     """
     strategy = strategy or create_strategy()
     variables = named_variables(model)
-    trainable = {
-        v.path.partition("/")[2]: v.value for v in model.trainable_variables
-    }
+    trainable = _by_name(model.trainable_variables)
     with strategy.scope():
         optimizer.build(trainable)
         global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -263,32 +265,54 @@ def train(
     )
     iterator = iter(strategy.experimental_distribute_dataset(dataset(step)))
     report = progress.Progress(step, num_train_steps, batch_size, output_dir)
-    num_steps, saved = 1, step
 
-    def save():
+    def save(step):
         prefix = checkpoint.save(
             output_dir, step, state, keep_checkpoint_max=keep_checkpoint_max
         )
         report.message(f"Saved {prefix}")
 
-    with _signals() as received, contextlib.closing(report):
+    with contextlib.closing(report):
+        return _make_steps(
+            lambda num_steps: run_steps(iterator, tf.constant(num_steps)),
+            step,
+            num_train_steps,
+            save,
+            report,
+            optimizer.learning_rate,
+            save_checkpoints_steps=save_checkpoints_steps,
+            iterations_per_loop=iterations_per_loop,
+        )
+
+
+def _make_steps(
+    run_steps: Callable[[int], tuple],
+    step: int,
+    num_train_steps: int,
+    save: Callable[[int], None],
+    report: progress.Progress,
+    learning_rate: Callable[[tf.Tensor], tf.Tensor],
+    *,
+    save_checkpoints_steps: int,
+    iterations_per_loop: int,
+) -> int:
+    """Makes the steps from `step` on, saving when it is time or we must go."""
+    num_steps, saved = 1, step
+    with _signals() as received:
         while step < num_train_steps:
-            next_save = (
-                step // save_checkpoints_steps + 1
-            ) * save_checkpoints_steps
+            next_save = step - step % save_checkpoints_steps
+            next_save += save_checkpoints_steps
             num_steps = min(
                 num_steps,
                 iterations_per_loop,
                 min(next_save, num_train_steps) - step,
             )
-            num_made, loss_sum, norm, is_finite = run_steps(
-                iterator, tf.constant(num_steps, tf.int32)
-            )
+            num_made, loss_sum, norm, is_finite = run_steps(num_steps)
             num_made = int(num_made)
             step += num_made
             if not is_finite:
                 if step > saved:
-                    save()
+                    save(step)
                 raise ValueError(
                     f"The loss or a gradient of step {step + 1} is not a "
                     f"finite number (gradient norm {float(norm):g}); the "
@@ -301,11 +325,11 @@ def train(
                 num_made,
                 float(loss_sum),
                 float(norm),
-                float(optimizer.learning_rate(tf.constant(step - 1))),
+                float(learning_rate(tf.constant(step - 1))),
             )
             num_steps = max(1, int(SECONDS_PER_LOOP / seconds))
             if received or step in (next_save, num_train_steps):
-                save()
+                save(step)
                 saved = step
             if received:
                 report.message(
