@@ -430,7 +430,8 @@ class BertModel(BertLayer):
         positions and zeros at the others. Needs dynamic shapes, so it is off on
         a TPU and under XLA.
       fuse: compile the passes between matrix products in training, see
-        kernels.py. For a CPU.
+        kernels.py. None: where there is no GPU, because XLA's code for every
+        shape of batch takes longer to make there and saves less.
       name: the scope of the variables.
     """
 
@@ -440,11 +441,13 @@ class BertModel(BertLayer):
         *,
         random_seed: int = 0,
         remove_padding: bool = True,
-        fuse: bool = True,
+        fuse: bool | None = None,
         name: str = "bert",
     ):
         super().__init__(config, random_seed, name)
         self.remove_padding = remove_padding
+        if fuse is None:
+            fuse = not tf.config.list_physical_devices("GPU")
         self.fuse = fuse
         self.embeddings = Embeddings(config, random_seed)
         self.encoder = Encoder(config, random_seed)

@@ -150,8 +150,6 @@ def main(unused_argv: Sequence[str]) -> None:
         1 if task.is_regression else len(task.label_list),
         random_seed=values.random_seed,
         remove_padding=values.remove_padding,
-        # XLA's code for every shape of batch pays on a CPU only.
-        fuse=not tf.config.list_physical_devices("GPU"),
     )
     if values.do_train:
         _train(values, task, model, examples["train"])
