@@ -1,6 +1,6 @@
 """Flags that several scripts share, their checks, and how a script ends.
 
-Imported by every script before anything that imports Keras.
+Imported by every script before anything that imports TensorFlow.
 """
 
 import functools
@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Container, Sequence
 
-# Keras reads this once, when it is imported.
+# Keras reads this once, when it is imported, and TensorFlow imports part of it.
 os.environ["KERAS_BACKEND"] = "tensorflow"
 # Of TensorFlow's own log, warnings and worse.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import common_flags  # isort: skip  # Before TensorFlow: see there.
 import numpy as np
 from absl import flags, logging
 
 import bert_config
 import checkpoint
-import common_flags
 import file_io
 import hugging_face
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import common_flags  # isort: skip  # Before TensorFlow: see there.
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging
@@ -16,7 +17,6 @@ from absl import flags, logging
 import checkpoint
 import classifier_features
 import classifier_results
-import common_flags
 import file_io
 import glue
 import heads
@@ -119,8 +119,6 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 class _Task(NamedTuple):
     """A task as the flags describe it."""
 
-    name: str
-    processor: DataProcessor
     label_list: list[str]
     is_regression: bool
     metric_names: tuple[str, ...]
@@ -311,8 +309,6 @@ def _create_task(
                 "another --output_dir."
             )
     return _Task(
-        name=name,
-        processor=processor,
         label_list=label_list,
         is_regression=definition.is_regression,
         metric_names=definition.metric_names,

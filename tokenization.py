@@ -363,7 +363,7 @@ class WordpieceTokenizer:
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the pieces of all words of a text.
 
-        Example: "unaffable dog" -> ["un", "##aff", "##able", "dog"].
+        Example: "repainted door" -> ["rep", "##aint", "##ed", "door"].
 
         Args:
           text: words separated by whitespace, as `BasicTokenizer` returns

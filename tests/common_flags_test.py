@@ -143,8 +143,9 @@ def test_log_shows_information_unless_told_otherwise():
     assert output_of(program, "--verbosity=-1") == ""
 
 
-def test_keras_runs_on_tensorflow_whatever_is_configured():
-    program = "import common_flags, keras; print(keras.backend.backend())"
+@pytest.mark.parametrize("script", ["run_classifier", "convert_checkpoint"])
+def test_keras_runs_on_tensorflow_whatever_is_configured(script):
+    program = f"import {script}, keras; print(keras.backend.backend())"
     # Before it, what TensorFlow says of itself.
     assert output_of(program, KERAS_BACKEND="jax").endswith("\ntensorflow\n")
 

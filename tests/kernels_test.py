@@ -53,18 +53,26 @@ def test_rounded_sizes_are_few(limit):
 # dropout.
 
 
-def compiled_dropout(alg):
-    """threefry is for XLA only."""
-    return tf.function(
-        functools.partial(kernels.dropout, alg=alg),
-        jit_compile=alg == "threefry",
+def dropped_ones(shape, rate, seed, fuse):
+    """Ones of which each generator, XLA's or TensorFlow's, drops some."""
+    if not fuse:
+        return kernels.dropout(tf.ones(shape), rate, tf.constant(seed))
+    # LayerNorm of a constant row is beta.
+    return kernels.norm_and_drop(
+        tf.zeros(shape),
+        tf.ones(shape[-1:]),
+        tf.ones(shape[-1:]),
+        tf.constant(seed),
+        rate=rate,
+        epsilon=1e-12,
+        fuse=True,
     )
 
 
-@pytest.mark.parametrize("alg", ["philox", "threefry"])
+@pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_drops_the_given_share_and_keeps_the_mean(alg, rate):
-    dropped = compiled_dropout(alg)(tf.ones([1000, 100]), rate, SEED).numpy()
+def test_drops_the_given_share_and_keeps_the_mean(fuse, rate):
+    dropped = dropped_ones([1000, 100], rate, SEED, fuse).numpy()
     # Five standard deviations of the mean of 100,000 coins.
     tolerance = 5.0 * np.sqrt(rate * (1.0 - rate) / dropped.size)
     assert abs(np.mean(dropped == 0.0) - rate) < tolerance
@@ -78,19 +86,19 @@ def test_kept_elements_are_scaled_up():
     np.testing.assert_allclose(dropped[kept], x[kept] / 0.8, rtol=1e-6)
 
 
-@pytest.mark.parametrize("alg", ["philox", "threefry"])
-def test_same_seed_draws_the_same_mask(alg):
-    drop = compiled_dropout(alg)
-    x = tf.ones([50, 20])
-    np.testing.assert_array_equal(drop(x, 0.5, SEED), drop(x, 0.5, SEED))
+@pytest.mark.parametrize("fuse", [True, False])
+def test_same_seed_draws_the_same_mask(fuse):
+    one, two = (dropped_ones([50, 20], 0.5, SEED, fuse) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("alg", ["philox", "threefry"])
+@pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("other", [[5, 10], [6, 9], [9, 5]])
-def test_another_seed_draws_an_unrelated_mask(alg, other):
-    drop = compiled_dropout(alg)
-    x = tf.ones([1000, 100])
-    one, two = drop(x, 0.5, SEED), drop(x, 0.5, tf.constant(other))
+def test_another_seed_draws_an_unrelated_mask(fuse, other):
+    one, two = (
+        dropped_ones([1000, 100], 0.5, seed, fuse).numpy()
+        for seed in (SEED, other)
+    )
     share_of_both = np.mean((one != 0.0) & (two != 0.0))
     # A quarter, within five standard deviations.
     assert abs(share_of_both - 0.25) < 5.0 * np.sqrt(0.25 * 0.75 / 100_000)
@@ -155,6 +163,12 @@ def add_and_norm(inputs, seed, fuse):
     )
 
 
+def norm_and_drop(inputs, seed, fuse):
+    return kernels.norm_and_drop(
+        *inputs, seed, rate=0.5, epsilon=1e-12, fuse=fuse
+    )
+
+
 def attention_probs(inputs, seed, fuse):
     return kernels.attention_probs(
         *inputs, ADDER, seed, head_size=4, rate=0.5, fuse=fuse
@@ -172,6 +186,7 @@ ADD_AND_NORM = (
         random(8, seed=2),
     ],
 )
+NORM_AND_DROP = (norm_and_drop, [random(6, 8), random(8), random(8, seed=1)])
 ATTENTION_PROBS = (attention_probs, [random(2, 2, 4, 4)])
 
 
@@ -222,7 +237,7 @@ def test_attention_probs_of_float16_see_scores_beside_the_adder():
 
 
 @pytest.mark.parametrize(
-    "kernel", [BIAS_ACTIVATION, ADD_AND_NORM, ATTENTION_PROBS]
+    "kernel", [BIAS_ACTIVATION, ADD_AND_NORM, NORM_AND_DROP, ATTENTION_PROBS]
 )
 def test_fused_is_the_same_without_dropout(kernel):
     fused = run(*kernel, seed=None, fuse=True)
@@ -233,7 +248,9 @@ def test_fused_is_the_same_without_dropout(kernel):
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("kernel", [ADD_AND_NORM, ATTENTION_PROBS])
+@pytest.mark.parametrize(
+    "kernel", [ADD_AND_NORM, NORM_AND_DROP, ATTENTION_PROBS]
+)
 def test_gradients_with_dropout_are_those_of_finite_differences(kernel, fuse):
     function, inputs = kernel
     _, gradients = run(function, inputs, SEED, fuse)
@@ -283,7 +300,9 @@ def test_fused_dropout_of_probabilities_keeps_or_doubles_them():
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("kernel", [ADD_AND_NORM, ATTENTION_PROBS])
+@pytest.mark.parametrize(
+    "kernel", [ADD_AND_NORM, NORM_AND_DROP, ATTENTION_PROBS]
+)
 def test_the_seed_decides_the_mask(kernel, fuse):
     function, inputs = kernel
     one, again, other = (
