@@ -246,6 +246,17 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
 def _run_main(
     main: Callable[[Sequence[str]], None], argv: Sequence[str]
 ) -> None:
+    status = _status_of(main, argv)
+    # Not where the error was caught: it holds what `main` held, and an iterator
+    # that outlives Python has TensorFlow put a warning below our message.
+    if status is not None:
+        sys.exit(status)
+
+
+def _status_of(
+    main: Callable[[Sequence[str]], None], argv: Sequence[str]
+) -> str | int | None:
+    """Runs `main`; returns what to exit with, None if all went well."""
     script = os.path.basename(argv[0])
     try:
         if len(argv) > 1:
@@ -254,10 +265,12 @@ def _run_main(
                 "--name=value, and yes and no as --name and --noname."
             )
         main(argv)
+    except SystemExit as error:
+        return error.code
     except (ValueError, OSError) as error:
-        sys.exit(f"{script}: {error}")
+        return f"{script}: {error}"
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
     except Exception as error:
         # TensorFlow's errors share a base class, but are no OSError.
         message = getattr(error, "message", None)
@@ -270,7 +283,8 @@ def _run_main(
             and not is_disk_full
         ):
             hint = ". Use a smaller batch or shorter sequences."
-        sys.exit(f"{script}: {_cause(message)}{hint}")
+        return f"{script}: {_cause(message)}{hint}"
+    return None
 
 
 def _cause(message: str) -> str:

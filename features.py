@@ -83,8 +83,8 @@ def pack(
     return sequence, segment_ids
 
 
-def pad(ids: Sequence[int], max_seq_length: int, value: int = 0) -> list[int]:
-    """Returns `ids` filled up with `value` to `max_seq_length` elements.
+def pad(ids: Sequence[int], max_seq_length: int) -> list[int]:
+    """Returns `ids` filled up with 0 to `max_seq_length` elements.
 
     Raises:
       ValueError: `ids` is longer than `max_seq_length`.
@@ -94,4 +94,4 @@ def pad(ids: Sequence[int], max_seq_length: int, value: int = 0) -> list[int]:
             f"Got {len(ids)} ids, wanted at most max_seq_length = "
             f"{max_seq_length}: truncate before padding."
         )
-    return [*ids, *[value] * (max_seq_length - len(ids))]
+    return [*ids, *[0] * (max_seq_length - len(ids))]

@@ -182,18 +182,18 @@ class BertClassifier(_BertTask):
         super().build()
 
     def call(self, batch, seed=None) -> dict[str, tf.Tensor]:
-        """Returns `logits` [B, num_labels]."""
+        """Returns `logits` and `probabilities`, both [B, num_labels].
+
+        For a regression the logit is the value and `probabilities` is 1.
+        """
         outputs = self.encode(batch, seed, first_token_only=True)
         pooled_output = kernels.dropout(
             outputs.pooled_output,
             self.dropout_prob,
             fold_in(seed, "pooled_output"),
         )
-        return {
-            "logits": _logits(
-                pooled_output, self.output_weights, self.output_bias
-            )
-        }
+        logits = _logits(pooled_output, self.output_weights, self.output_bias)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
 
 class BertPretrainer(_BertTask):

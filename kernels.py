@@ -24,7 +24,7 @@ import tensorflow as tf
 def round_up(
     size: tf.Tensor, full_size: tf.Tensor, num_shapes: int
 ) -> tf.Tensor:
-    """Rounds a dynamic dimension up to a multiple of full_size / num_shapes.
+    """Rounds up to a multiple of full_size / num_shapes, or to full_size.
 
     Args:
       size: int32 [], the number of rows needed.
@@ -32,10 +32,10 @@ def round_up(
       num_shapes: how many different results there may be, about.
 
     Returns:
-      int32 [], at least `size`; may be a little over `full_size`.
+      int32 [], at least `size` and at most `full_size`.
     """
     step = tf.maximum(full_size // num_shapes, 1)
-    return (size + step - 1) // step * step
+    return tf.minimum((size + step - 1) // step * step, full_size)
 
 
 def dropout(
@@ -108,8 +108,8 @@ def bias_activation(
     return _run(_bias_activation, (x, bias), fuse=fuse, activation=activation)
 
 
-def _bias_activation(x, bias, kept, rate, *, activation):
-    return _drop(activation(tf.nn.bias_add(x, bias)), kept, rate)
+def _bias_activation(x, bias, unused_kept, unused_rate, *, activation):
+    return activation(tf.nn.bias_add(x, bias))
 
 
 def add_and_norm(

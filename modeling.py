@@ -156,7 +156,16 @@ class Embeddings(BertLayer):
         seed=None,
         fuse=False,
     ):
-        """Int32 ids [T], three times, below int32 [], to float [T, H]."""
+        """Returns the sum of the three embeddings, float [T, H].
+
+        Args:
+          input_ids: int32 [T].
+          token_type_ids: int32 [T].
+          position_ids: int32 [T].
+          num_positions: int32 [], larger than every position.
+          seed: int32 [2] or None.
+          fuse: see kernels.py.
+        """
         x = tf.gather(tf.convert_to_tensor(self.word_embeddings), input_ids)
         # A table of two rows: a matrix product is faster than a gather, whose
         # gradient adds thousands of rows into two, one after the other.

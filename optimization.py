@@ -145,7 +145,8 @@ class AdamWeightDecayOptimizer:
         """Updates `variables` and their slots in place.
 
         The update is one function compiled by XLA, which walks through memory
-        once instead of once for every operation.
+        once instead of once for every operation. Call this inside a
+        `tf.function`, or every call compiles anew.
 
         Args:
           variables: what `build` was given, or a part of it.
@@ -180,7 +181,8 @@ class AdamWeightDecayOptimizer:
         gradients = [gradients[n] for n in names]
         # Outside: XLA would store the squares before it adds them up.
         half_squares = tf.add_n([tf.nn.l2_loss(g) for g in gradients])
-        norm = tf.sqrt(2.0 * half_squares + extra_squared_norm)
+        # Not below 0: rows of one token can cancel out to a rounding error.
+        norm = tf.sqrt(tf.maximum(2.0 * half_squares + extra_squared_norm, 0.0))
         is_finite = tf.logical_and(is_finite, tf.math.is_finite(norm))
         # clip_norm / max(norm, clip_norm) is exactly 1 when not clipping.
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)

@@ -13,9 +13,18 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Says how far training is: a bar on a terminal, else a line at times."""
+    """Says how far training is: a bar on a terminal, else a line at times.
 
-    def __init__(self, step, num_steps, batch_size, output_dir):
+    Args:
+      step: steps made before this run.
+      num_steps: steps of the whole run.
+      batch_size: global batch, in examples.
+      output_dir: where TensorBoard's files go.
+    """
+
+    def __init__(
+        self, step: int, num_steps: int, batch_size: int, output_dir: str
+    ):
         self.num_steps = num_steps
         self.batch_size = batch_size
         self.writer = tf.summary.create_file_writer(output_dir)
@@ -25,8 +34,23 @@ class Progress:
         self.seconds_per_step = None
         self.num_updates = 0
 
-    def update(self, step, num_made, loss_sum, norm, learning_rate) -> float:
-        """Takes note of the steps made; returns the seconds of one."""
+    def update(
+        self,
+        step: int,
+        num_made: int,
+        loss_sum: float,
+        norm: float,
+        learning_rate: float,
+    ) -> float:
+        """Takes note of steps; returns the seconds that one of them took.
+
+        Args:
+          step: steps made so far.
+          num_made: steps since the last call, at least 1.
+          loss_sum: the sum of their losses.
+          norm: global gradient norm of the last of them.
+          learning_rate: that of the last of them.
+        """
         now = time.monotonic()
         seconds = (now - self.last_call) / num_made
         self.last_call = now
@@ -81,13 +105,13 @@ class Progress:
             line += f"  {field}"
         self._draw(f"\r{line}\033[K")
 
-    def message(self, text):
+    def message(self, text: str) -> None:
         """Logs a line of its own."""
         self._clear_bar()
         logging.info("%s", text)
 
-    def close(self):
-        """Clears the bar and writes what is left."""
+    def close(self) -> None:
+        """Clears the bar and closes TensorBoard's file."""
         self._clear_bar()
         self.writer.close()
 

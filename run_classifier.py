@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import common_flags  # isort: skip  # Before TensorFlow: see there.
 import numpy as np
-import tensorflow as tf
 from absl import flags, logging
 
 import checkpoint
@@ -502,9 +501,8 @@ def _predict(
     logging.info("  Num examples = %d", len(examples))
 
     def predict_fn(outputs, unused_batch):
-        if task.is_regression:
-            return {"probabilities": outputs["logits"]}
-        return {"probabilities": tf.nn.softmax(outputs["logits"])}
+        name = "logits" if task.is_regression else "probabilities"
+        return {"probabilities": outputs[name]}
 
     rows = _rows(
         task,

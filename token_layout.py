@@ -50,7 +50,8 @@ class TokenLayout:
     which TensorFlow merges bias and activation into the product.
 
     Attributes:
-      token_index: int32 [T], position of each row in the flattened [B, S].
+      token_index: int32 [T], position of each row in the flattened
+        `batch_shape`.
       first_token: int32 [B], the row that holds position 0 of each sequence.
       batch_shape: int32 [2], B and S. Here S may end after the last real token.
       full_length: int32 [], S of the batch as it was given.
@@ -95,7 +96,7 @@ def make_token_layout(
     lengths = tf.reduce_max(
         tf.where(is_real, tf.range(1, full_length + 1), 0), axis=1
     )
-    length = _round_up_length(tf.reduce_max(lengths), full_length)
+    length = kernels.round_up(tf.reduce_max(lengths), full_length, _NUM_LENGTHS)
     is_real = is_real[:, :length]
     num_tokens = tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1)
     # A part of the full length, or there would be 32 sizes for each length.
@@ -105,7 +106,7 @@ def make_token_layout(
     is_real = tf.reshape(is_real, [-1])
     order = tf.concat([tf.where(is_real), tf.where(~is_real)], axis=0)
     token_index = tf.cast(order[:num_rows, 0], tf.int32)
-    num_rows = tf.size(token_index)
+    num_rows = tf.size(token_index)  # Or fewer, if there are no more.
     token_row = tf.tensor_scatter_nd_update(
         tf.fill([batch_size * length], num_rows),
         token_index[:, tf.newaxis],
@@ -136,8 +137,8 @@ def _make_groups(lengths, token_row, adder, batch_size):
     )
     groups = []
     for sequences in by_length:
-        length = _round_up_length(
-            tf.gather(lengths, sequences[0]), tf.shape(adder)[1]
+        length = kernels.round_up(
+            tf.gather(lengths, sequences[0]), tf.shape(adder)[1], _NUM_LENGTHS
         )
         group_adder = tf.gather(adder[:, :length], sequences)
         groups.append(
@@ -148,11 +149,6 @@ def _make_groups(lengths, token_row, adder, batch_size):
             )
         )
     return groups
-
-
-def _round_up_length(length, full_length):
-    length = kernels.round_up(length, full_length, _NUM_LENGTHS)
-    return tf.minimum(length, full_length)
 
 
 def unpack_sequence(rows: tf.Tensor, layout: TokenLayout) -> tf.Tensor:

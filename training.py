@@ -87,7 +87,8 @@ def load_weights(model: keras.Model, prefix: str) -> int:
       The step the checkpoint was written at, 0 where it does not say.
 
     Raises:
-      ValueError: the checkpoint lacks a variable or has it in another shape.
+      ValueError: the checkpoint lacks a variable or has it in another shape,
+        or its encoder has variables that the model lacks.
     """
     variables = named_variables(model)
     match = checkpoint.match(_shapes(variables), prefix)
@@ -97,6 +98,14 @@ def load_weights(model: keras.Model, prefix: str) -> int:
             f"{' and others' if len(match.missing) > 3 else ''}: this model "
             "cannot be evaluated before it is trained. Train first, or give "
             "the checkpoint of a training run."
+        )
+    # Heads of other tasks may be left over, layers of the encoder may not.
+    left_over = [name for name in match.unused if name.startswith("bert/")]
+    if left_over:
+        raise ValueError(
+            f"{prefix} has {left_over[0]} and {len(left_over) - 1} more "
+            "variables that this model lacks: use the bert_config.json that "
+            "the checkpoint was made with."
         )
     _assign(variables, checkpoint.read(prefix, list(variables)))
     step = _checkpoint_step(prefix)
@@ -144,7 +153,9 @@ def _start(
 def _resume(state: Mapping[str, tf.Variable], prefix: str) -> None:
     """Reads everything a run consists of."""
     present = checkpoint.list_variables(prefix)
-    other = [n for n in state if n not in present] + [
+    other = [n for n in state if n not in present]
+    other += [n for n in present if n not in state and checkpoint.is_weight(n)]
+    other += [
         f"{n} {shape}"
         for n, (shape, _) in present.items()
         if n in state and tuple(shape) != tuple(state[n].shape)
@@ -223,7 +234,8 @@ def train(
       clip_sparse_rows: in the norm that gradients are clipped by, count the
         rows of a sparse gradient one by one, before those of the same token
         are added up: what the release did on CPU and GPU, but not on a TPU.
-      strategy: of the devices; by default the single one.
+      strategy: of the devices; by default the single one. The model must be
+        built inside its scope.
 
     Returns:
       The step reached, `num_train_steps` or more.
@@ -328,10 +340,11 @@ def _make_steps(
                 float(learning_rate(tf.constant(step - 1))),
             )
             num_steps = max(1, int(SECONDS_PER_LOOP / seconds))
-            if received or step in (next_save, num_train_steps):
+            must_stop = bool(received)
+            if must_stop or step in (next_save, num_train_steps):
                 save(step)
                 saved = step
-            if received:
+            if must_stop:
                 report.message(
                     f"Stopped by {signal.Signals(received[0]).name} at step "
                     f"{step} of {num_train_steps}. The same command goes on "
@@ -382,6 +395,11 @@ def _create_loop(
         weights = _sum_over_replicas(strategy, dict(loss_weights_fn(batch)))
         # int32 alone can seed a TPU's generator.
         seed = tf.stack([random_seed, tf.cast(global_step, tf.int32)])
+        if strategy.num_replicas_in_sync > 1:
+            context = tf.distribute.get_replica_context()
+            seed = tf.random.experimental.stateless_fold_in(
+                seed, context.replica_id_in_sync_group, alg="philox"
+            )
         loss, gradients, extra_squared_norm = _sum_over_replicas(
             strategy, gradients_of(batch, weights, seed)
         )
@@ -401,8 +419,10 @@ def _create_loop(
             return tf.logical_and(num_made < num_steps, is_finite)
 
         def make_step(num_made, loss_sum, unused_norm, unused_is_finite):
-            loss, norm, is_finite = strategy.run(
-                replica_step, args=(next(iterator),)
+            results = strategy.run(replica_step, args=(next(iterator),))
+            # The same on every replica.
+            loss, norm, is_finite = (
+                strategy.experimental_local_results(x)[0] for x in results
             )
             num_made += tf.cast(is_finite, tf.int32)
             return num_made, loss_sum + loss, norm, is_finite

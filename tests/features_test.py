@@ -72,7 +72,6 @@ def test_smallest_length_holds_the_separators_alone():
 
 def test_pads_to_the_length():
     assert features.pad([4, 5], 4) == [4, 5, 0, 0]
-    assert features.pad([4, 5], 3, value=-1) == [4, 5, -1]
 
 
 def test_refuses_to_pad_what_is_too_long():

@@ -252,9 +252,13 @@ def test_ctrl_c_on_a_terminal_saves_and_leaves_no_bar(tmp_path):
 
 def mistake(tmp_path, output_dir="out", arguments=(), prepare=None, **flags):
     """Runs to a mistake; returns its line, the last one."""
+    environment = dict(os.environ)
+    # TensorFlow's warnings must not come after it.
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     process = subprocess.run(
         [*command_line(tmp_path, output_dir, **flags), *arguments],
         cwd=tmp_path,
+        env=environment,
         capture_output=True,
         text=True,
         preexec_fn=prepare,

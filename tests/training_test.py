@@ -1,11 +1,14 @@
 """Tests of the loop, with a model of three variables that is not a BERT."""
 
 import concurrent.futures
+import json
 import logging
 import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -397,6 +400,25 @@ def test_directory_of_another_model_is_refused_and_unharmed(train, other):
     assert {p: p.read_bytes() for p in output_dir.iterdir()} == before
 
 
+def with_one_more_layer(output_dir, new_dir):
+    """Copies a checkpoint, adding an encoder variable that no model has."""
+    values = checkpoint.read(checkpoint.latest_checkpoint(output_dir))
+    values["bert/layer_1/rows"] = np.zeros((2, 2), np.float32)
+    return checkpoint.save(str(new_dir), 2, values)
+
+
+def test_directory_of_a_deeper_model_is_refused(train, tmp_path):
+    with_one_more_layer(train("run", 2), tmp_path / "deeper")
+    with pytest.raises(ValueError, match="differs in bert/layer_1/rows"):
+        train("deeper")
+
+
+def test_weights_of_a_deeper_model_are_refused(train, tmp_path):
+    prefix = with_one_more_layer(train("run", 2), tmp_path / "deeper")
+    with pytest.raises(ValueError, match="bert/layer_1/rows and 0 more"):
+        training.load_weights(TinyModel(), prefix)
+
+
 def test_checkpoint_without_slots_cannot_be_resumed(train, tmp_path):
     whole = train("whole", 2)
     checkpoint.slim(
@@ -434,6 +456,22 @@ def test_checkpoint_without_the_head_is_refused(tmp_path):
 
 
 # --- Steps -------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_replicas_make_the_update_of_one(tmp_path):
+    # A process of its own: devices are divided before TensorFlow starts.
+    script = pathlib.Path(__file__).with_name("two_replicas.py")
+    result = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(script.parent.parent)},
+    )
+    # float32 sums in another order.
+    assert json.loads(result.stdout)["largest_difference"] < 1e-6
 
 
 def test_number_of_steps_in_a_call_never_retraces(train):
