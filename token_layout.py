@@ -170,35 +170,34 @@ def unpack_sequence(rows: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
 
 
 def split_heads(
-    rows: tf.Tensor, layout: TokenLayout, num_parts: int, num_heads: int
-) -> list[list[tf.Tensor]]:
+    rows: tf.Tensor, layout: TokenLayout, num_heads: int
+) -> list[tf.Tensor]:
     """Brings rows into the order of attention.
 
     Args:
-      rows: float [T, parts * N * D].
+      rows: float [T, N * D].
       layout: of these rows.
-      num_parts: such as 3, for query, key and value beside each other.
       num_heads: N.
 
     Returns:
-      For each group and in it for each part float [G, N, L, D]. What stands at
-      padding is finite and any: attention gives it no weight.
+      For each group float [G, N, L, D]. What stands at padding is finite and
+      any: attention gives it no weight.
     """
     if layout.token_index is None:
-        size = rows.shape[1] // (num_parts * num_heads)
         shape = tf.unstack(layout.batch_shape)
-        x = tf.reshape(rows, [*shape, num_parts, num_heads, size])
-        return [tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))]
+        size = rows.shape[1] // num_heads
+        x = tf.reshape(rows, [*shape, num_heads, size])
+        return [tf.transpose(x, [0, 2, 1, 3])]
 
     @tf.custom_gradient
     def split(rows):
         # Row T does not exist: at padding, take the last instead.
-        last_row = tf.shape(rows)[0] - 1
-        parts = _gather_in(rows, layout, num_parts, num_heads, last_row)
-        return parts, lambda *dy: _gather_out(dy, layout, num_parts)
+        groups = _gather_in(rows, layout, num_heads, tf.shape(rows)[0] - 1)
+        return groups, lambda *dy: _gather_out(dy, layout)
 
-    parts = split(rows)
-    return [parts[i : i + num_parts] for i in range(0, len(parts), num_parts)]
+    groups = split(rows)
+    # A custom gradient unwraps a list of one.
+    return groups if isinstance(groups, list | tuple) else [groups]
 
 
 def merge_heads(groups: list[tf.Tensor], layout: TokenLayout) -> tf.Tensor:
@@ -221,64 +220,55 @@ def merge_heads(groups: list[tf.Tensor], layout: TokenLayout) -> tf.Tensor:
         def gradient(dy):
             # Nothing is read at padding, so its gradient is zero.
             dy = tf.pad(dy, [[0, 1], [0, 0]])
-            return _gather_in(dy, layout, 1, num_heads, tf.shape(dy)[0] - 1)
+            return _gather_in(dy, layout, num_heads, tf.shape(dy)[0] - 1)
 
-        return _gather_out(groups, layout, 1), gradient
+        return _gather_out(groups, layout), gradient
 
     return merge(*groups)
 
 
-def _gather_in(rows, layout, num_parts, num_heads, last_row):
-    """[T, parts * N * D] to [G, N, L, D] for each group and part, one copy."""
-    slices_per_row = num_parts * num_heads
-    slices = tf.reshape(rows, [-1, rows.shape[1] // slices_per_row])
+def _gather_in(rows, layout, num_heads, last_row):
+    """[T, N * D] to [G, N, L, D] for each group, in one copy."""
+    slices = tf.reshape(rows, [-1, rows.shape[1] // num_heads])
+    head = tf.range(num_heads)[:, tf.newaxis]
     result = []
     for group in layout.groups:
-        row = tf.minimum(group.token_row, last_row) * slices_per_row
-        for part in range(num_parts):
-            head = tf.range(part * num_heads, (part + 1) * num_heads)
-            index = row[:, tf.newaxis, :] + head[:, tf.newaxis]  # [G, N, L]
-            result.append(tf.gather(slices, index))
+        row = tf.minimum(group.token_row, last_row) * num_heads
+        index = row[:, tf.newaxis, :] + head  # [G, N, L]
+        result.append(tf.gather(slices, index))
     return result
 
 
-def _gather_out(parts, layout, num_parts):
-    """[G, N, L, D] of each group and part to [T, parts * N * D], one copy."""
-    num_heads, size = parts[0].shape[1], parts[0].shape[3]
-    # For each sequence: its first slice, from a head to the next, and from a
-    # part to the next.
-    starts, steps, part_steps = [], [], []
+def _gather_out(groups, layout):
+    """[G, N, L, D] of each group to [T, N * D], in one copy."""
+    num_heads, size = groups[0].shape[1], groups[0].shape[3]
+    # For each sequence: its first slice, and from a head to the next.
+    starts, steps = [], []
     num_slices = 0
-    for group, x in zip(layout.groups, parts[::num_parts], strict=True):
-        length, num_part_slices = tf.shape(x)[2], tf.size(x) // size
+    for group, x in zip(layout.groups, groups, strict=True):
+        length = tf.shape(x)[2]
         ones = tf.ones_like(group.sequences)
         sequence = tf.range(tf.size(ones))
         starts.append(num_slices + sequence * num_heads * length)
         steps.append(ones * length)
-        part_steps.append(ones * num_part_slices)
-        num_slices += num_part_slices * num_parts
+        num_slices += tf.size(x) // size
     sequences = tf.concat([g.sequences for g in layout.groups], axis=0)
     in_batch_order = tf.tensor_scatter_nd_update(
-        tf.zeros([layout.batch_shape[0], 3], tf.int32),
+        tf.zeros([layout.batch_shape[0], 2], tf.int32),
         sequences[:, tf.newaxis],
-        tf.stack(
-            [tf.concat(c, axis=0) for c in (starts, steps, part_steps)], axis=1
-        ),
+        tf.stack([tf.concat(starts, axis=0), tf.concat(steps, axis=0)], axis=1),
     )
     sequence = layout.token_index // layout.batch_shape[1]
     position = layout.token_index % layout.batch_shape[1]
-    start, step, part_step = tf.unstack(
-        tf.gather(in_batch_order, sequence)[:, :, tf.newaxis, tf.newaxis],
-        axis=1,
-    )  # [T, 1, 1]
-    position = position[:, tf.newaxis, tf.newaxis]
-    index = start + position + tf.range(num_heads) * step
-    index += tf.range(num_parts)[:, tf.newaxis] * part_step  # [T, parts, N]
+    start, step = tf.unstack(
+        tf.gather(in_batch_order, sequence)[:, :, tf.newaxis], axis=1
+    )  # [T, 1]
+    position = position[:, tf.newaxis]
+    index = start + position + tf.range(num_heads) * step  # [T, N]
     # A row of padding may lie beyond the length of its group: it gets zeros.
     index = tf.where(position < step, index, num_slices)
-    zeros = tf.zeros([1, size], parts[0].dtype)
+    zeros = tf.zeros([1, size], groups[0].dtype)
     slices = tf.concat(
-        [*(tf.reshape(x, [-1, size]) for x in parts), zeros], axis=0
+        [*(tf.reshape(x, [-1, size]) for x in groups), zeros], axis=0
     )
-    rows = tf.gather(slices, index)
-    return tf.reshape(rows, [-1, num_parts * num_heads * size])
+    return tf.reshape(tf.gather(slices, index), [-1, num_heads * size])

@@ -213,29 +213,29 @@ def test_rows_of_a_group_are_those_of_its_tokens():
                     assert row == len(positions)
 
 
-# Into heads and back: 2 parts, 3 heads of size 5.
+# Into heads and back: 3 heads of size 5.
 
 
 @REMOVE_PADDING
 def test_heads_are_split_sequence_by_sequence(remove_padding):
     layout = make_token_layout(tf.constant(MASK), remove_padding)
     num_rows = len(positions_of(layout)) if remove_padding else 32
-    rows = random(num_rows, 2 * 3 * 5)
-    groups = token_layout.split_heads(rows, layout, 2, 3)
+    rows = random(num_rows, 3 * 5)
+    groups = token_layout.split_heads(rows, layout, 3)
     for group, x in zip(layout.groups, groups, strict=True):
-        # [G, L, parts, N, D] to [parts, G, N, L, D].
+        # [G, L, N, D] against [G, N, L, D].
         token_row = group.token_row.numpy()
         is_computed = token_row < num_rows
         wanted = rows.numpy()[np.where(is_computed, token_row, 0)]
-        wanted = wanted.reshape([*token_row.shape, 2, 3, 5])
-        got = np.transpose(x, [1, 3, 0, 2, 4])
+        wanted = wanted.reshape([*token_row.shape, 3, 5])
+        got = np.transpose(x, [0, 2, 1, 3])
         np.testing.assert_array_equal(got[is_computed], wanted[is_computed])
 
 
 def test_what_stands_at_padding_is_finite():
     layout = make_token_layout(tf.constant(MASK), remove_padding=True)
-    rows = random(len(layout.token_index), 2 * 3 * 5)
-    for x in token_layout.split_heads(rows, layout, 2, 3):
+    rows = random(len(layout.token_index), 3 * 5)
+    for x in token_layout.split_heads(rows, layout, 3):
         assert np.isfinite(x).all()
 
 
@@ -244,8 +244,8 @@ def test_merged_heads_are_the_rows_again(remove_padding):
     layout = make_token_layout(tf.constant(MASK), remove_padding)
     num_rows = len(positions_of(layout)) if remove_padding else 32
     rows = random(num_rows, 15)
-    groups = token_layout.split_heads(rows, layout, 1, 3)
-    merged = token_layout.merge_heads([x[0] for x in groups], layout)
+    groups = token_layout.split_heads(rows, layout, 3)
+    merged = token_layout.merge_heads(groups, layout)
     # Padding that was added for the shape may be zero.
     num_real = len(NEEDED) if remove_padding else 32
     np.testing.assert_array_equal(merged[:num_real], rows[:num_real])
@@ -261,7 +261,7 @@ def test_gradients_of_the_way_there_and_back_are_exact(remove_padding):
     factor *= tf.cast(tf.range(num_rows) < num_real, tf.float32)[:, tf.newaxis]
     with tf.GradientTape() as tape:
         tape.watch(rows)
-        groups = token_layout.split_heads(rows, layout, 1, 3)
-        merged = token_layout.merge_heads([2.0 * x[0] for x in groups], layout)
+        groups = token_layout.split_heads(rows, layout, 3)
+        merged = token_layout.merge_heads([2.0 * x for x in groups], layout)
         total = tf.reduce_sum(merged * factor)
     np.testing.assert_array_equal(tape.gradient(total, rows), 2.0 * factor)
