@@ -1,7 +1,6 @@
 """Tests for classifier_features.py, and against the released features."""
 
 import json
-import logging
 
 import numpy as np
 import pytest
@@ -43,13 +42,6 @@ def vocab_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def log(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
-    caplog.set_level(logging.INFO, logger="absl")
-    return caplog
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Tests for glue.py: the tasks, their files, labels and scores."""
 
-import logging
-
 import pytest
 from recorded_classifier import (
     PROCESSORS,
@@ -13,13 +11,6 @@ from recorded_classifier import (
 
 import glue
 import metrics
-
-
-@pytest.fixture
-def log(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
-    caplog.set_level(logging.INFO, logger="absl")
-    return caplog
 
 
 def write(directory, content, name="train.tsv"):

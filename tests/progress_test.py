@@ -1,7 +1,6 @@
 """Tests of what a person sees while a model is trained."""
 
 import io
-import logging
 import os
 import pty
 import re
@@ -28,14 +27,6 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     return clock
-
-
-@pytest.fixture
-def log(caplog, monkeypatch):
-    """Returns the messages so far."""
-    monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
-    caplog.set_level(logging.INFO, logger="absl")
-    return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.fixture
@@ -70,7 +61,7 @@ def test_line_says_step_loss_rate_pace_and_remaining_time(tmp_path, clock, log):
     report.update(20, 20, 30.0, 1.0, 5e-5)
     clock.now += 10.0
     report.update(40, 20, 10.0, 1.0, 1.25e-5)
-    assert log() == [
+    assert log.messages == [
         "step 20/100  loss 1.5000  learning rate 5e-05  16.0 examples/s  "
         "ETA 0:00:40",
         "step 40/100  loss 0.5000  learning rate 1.25e-05  16.0 examples/s  "
@@ -85,7 +76,7 @@ def test_lines_are_ten_seconds_apart_and_average_their_steps(
     for step, loss in ((1, 4.0), (2, 2.0), (3, 3.0), (4, 9.0)):
         clock.now += 4.0
         report.update(step, 1, loss, 1.0, 1e-3)
-    (line,) = log()
+    (line,) = log.messages
     assert line.startswith("step 3/100  loss 3.0000  ")
 
 
@@ -93,7 +84,7 @@ def test_last_step_always_has_its_line(tmp_path, clock, log):
     report = start(tmp_path, num_steps=3)
     clock.now += 0.5
     report.update(3, 3, 6.0, 1.0, 0.0)
-    (line,) = log()
+    (line,) = log.messages
     assert line.startswith("step 3/3  loss 2.0000")
     assert line.endswith("ETA 0:00:00")
 
@@ -105,15 +96,15 @@ def test_time_of_compilation_is_not_in_the_pace(tmp_path, clock, log):
     for step in range(2, 30):
         clock.now += 1.0
         report.update(step, 1, 1.0, 1.0, 0.0)
-    assert log()[-1].startswith("step 21/100  ")
-    assert log()[-1].endswith("  8.0 examples/s  ETA 0:01:19")
+    assert log.messages[-1].startswith("step 21/100  ")
+    assert log.messages[-1].endswith("  8.0 examples/s  ETA 0:01:19")
 
 
 def test_resumed_run_counts_its_own_steps(tmp_path, clock, log):
     report = start(tmp_path, step=90)
     clock.now += 10.0
     report.update(95, 5, 10.0, 1.0, 0.0)
-    (line,) = log()
+    (line,) = log.messages
     assert line.startswith("step 95/100  loss 2.0000")
     assert "4.0 examples/s  ETA 0:00:10" in line
 
@@ -135,7 +126,7 @@ def test_no_bar_where_there_is_no_terminal(tmp_path, clock, log, monkeypatch):
     report.message("hello")
     report.close()
     assert stream.getvalue() == ""
-    assert log() == ["hello"]
+    assert log.messages == ["hello"]
 
 
 def test_bar_on_a_terminal_is_drawn_over_itself(tmp_path, clock, terminal):
@@ -181,7 +172,7 @@ def test_message_clears_the_bar_first(tmp_path, clock, terminal, log):
     terminal()
     report.message("Saved it")
     assert terminal() == "\r\033[K"
-    assert log() == ["Saved it"]
+    assert log.messages == ["Saved it"]
 
 
 def test_nothing_of_the_bar_is_left_at_the_end(tmp_path, clock, terminal, log):
@@ -199,9 +190,9 @@ def test_finished_run_leaves_its_last_line_in_the_log_of_a_terminal(
     report = start(tmp_path)
     clock.now += 20.0
     report.update(50, 50, 50.0, 1.0, 1e-4)
-    assert log() == []
+    assert log.messages == []
     clock.now += 2.0
     report.update(100, 50, 25.0, 1.0, 1e-4)
-    (line,) = log()
+    (line,) = log.messages
     assert re.match(r"step 100/100  loss 0\.5000", line)
     assert terminal().endswith("\r\033[K")

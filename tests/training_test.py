@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import json
-import logging
 import os
 import pathlib
 import re
@@ -177,14 +176,6 @@ def steps_in(output_dir):
 
 
 @pytest.fixture
-def log(caplog, monkeypatch):
-    """Returns the messages so far."""
-    monkeypatch.setattr(logging.getLogger("absl"), "propagate", True)
-    caplog.set_level(logging.INFO, logger="absl")
-    return lambda: [record.getMessage() for record in caplog.records]
-
-
-@pytest.fixture
 def dataset(records):
     return input_pipeline.train_dataset(records, SPEC, BATCH_SIZE, 5)
 
@@ -270,7 +261,7 @@ def test_signal_saves_says_so_and_ends(
     assert (
         f"Stopped by {number.name} at step {step} of 12. The same command "
         "goes on from here."
-    ) in log()
+    ) in log.messages
     assert handlers == [
         signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)
     ]
@@ -301,7 +292,7 @@ def test_finished_run_is_left_as_it_is(train, log):
     train()
     after = {p: p.read_bytes() for p in pathlib.Path(output_dir).iterdir()}
     assert after == before
-    assert "Nothing to train: step 12 of 12." in log()
+    assert "Nothing to train: step 12 of 12." in log.messages
 
 
 def test_rotation_goes_on_after_a_restart(train):
@@ -327,7 +318,7 @@ def test_checkpoint_of_the_run_comes_before_init_checkpoint(train, log):
     train("run", init_checkpoint=checkpoint.latest_checkpoint(init))
     assert state(output_dir) == state(whole)
     wanted = f"Start: resuming {output_dir}/model.ckpt-5 at step 5."
-    assert [m for m in log() if m.startswith("Start")][-1] == wanted
+    assert [m for m in log.messages if m.startswith("Start")][-1] == wanted
 
 
 def test_new_run_takes_weights_but_neither_slots_nor_step(train, log):
@@ -339,7 +330,9 @@ def test_new_run_takes_weights_but_neither_slots_nor_step(train, log):
     assert warm["output_weights"] == before["output_weights"]
     assert warm["bert/rows/adam_m"] != before["bert/rows/adam_m"]
     assert int(np.frombuffer(warm["global_step"], np.int64)[0]) == 1
-    assert any(m.startswith("Start: 3 of 3 variables from ") for m in log())
+    assert any(
+        m.startswith("Start: 3 of 3 variables from ") for m in log.messages
+    )
 
 
 def test_every_variable_is_listed_with_shape_and_origin(train, log, tmp_path):
@@ -352,10 +345,10 @@ def test_every_variable_is_listed_with_shape_and_origin(train, log, tmp_path):
         },
     )
     train(num_train_steps=1, init_checkpoint=prefix)
-    assert "Start: 1 of 3 variables from " + prefix + "." in log()
-    assert "  bert/rows (9, 8) *INIT_FROM_CKPT*" in log()
-    assert "  output_weights (3, 8) random" in log()
-    assert "Not used: cls/predictions/output_bias" in log()
+    assert "Start: 1 of 3 variables from " + prefix + "." in log.messages
+    assert "  bert/rows (9, 8) *INIT_FROM_CKPT*" in log.messages
+    assert "  output_weights (3, 8) random" in log.messages
+    assert "Not used: cls/predictions/output_bias" in log.messages
 
 
 def test_start_from_scratch_is_said(train, log):
@@ -363,11 +356,11 @@ def test_start_from_scratch_is_said(train, log):
     assert (
         f"Start: from scratch, as there is no checkpoint in {output_dir} and "
         "no init_checkpoint was given."
-    ) in log()
+    ) in log.messages
     assert (
         "Training on /device:CPU:0: 1 replica(s), batch of 4 examples, 4 in "
         "each."
-    ) in log()
+    ) in log.messages
 
 
 def test_start_that_matches_no_encoder_variable_is_refused(train, tmp_path):
@@ -757,5 +750,5 @@ def test_prediction_says_how_far_it_is(log, monkeypatch, num_examples, wanted):
         num_examples=num_examples,
     )
     assert len(list(rows)) == 5
-    (line,) = [m for m in log() if wanted in m]
+    (line,) = [m for m in log.messages if wanted in m]
     assert re.search(r"examples/s  ETA (0:00:|unknown)", line)
